@@ -1,0 +1,20 @@
+// Standard headers that nearly every file of the tree needs; precompiled once per folder.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>

@@ -1,0 +1,3 @@
+#pragma once
+#include "cmake/pch.h"
+#include <gtest/gtest.h>
