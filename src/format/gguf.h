@@ -1,7 +1,7 @@
-// Reader of GGUF v2/v3 files (little and big endian headers are told apart; big endian is refused by name). Everything that
-// is read is checked before it is used: a wrong file gives an Error that names the key or tensor, never a crash and never an
-// allocation that the file's own length does not justify. Model-free: keys and tensors only. Immutable after open; any thread.
-// Source: the public GGUF description.
+// Reader of GGUF v2/v3 files (little and big endian headers are told apart; big endian is refused by name). Everything
+// that is read is checked before it is used: a wrong file gives an Error that names the key or tensor, never a crash
+// and never an allocation that the file's own length does not justify. Model-free: keys and tensors only. Immutable
+// after open; any thread. Source: the public GGUF description.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ namespace kvarto {
 // Tensor types as numbered by the format. Which of them the engine computes with is decided by ops/weight/list.h.
 struct GgufTypeInfo {
   uint32_t id;
-  const char* name;           // "Q4_K"
-  uint32_t block_elements;    // elements per block
+  const char* name;         // "Q4_K"
+  uint32_t block_elements;  // elements per block
   uint32_t block_bytes;
 };
 const GgufTypeInfo* gguf_type_info(uint32_t id);  // nullptr: unknown
@@ -34,8 +34,8 @@ enum class GgufValueType : uint8_t { u8, i8, u16, i16, u32, i32, f32, boolean, s
 struct GgufTensor {
   std::string name;
   const GgufTypeInfo* type = nullptr;
-  std::vector<uint64_t> shape;        // contiguous dimension first, 1 to 4 entries
-  std::span<const std::byte> bytes;   // inside the mapped file (of the part that holds the tensor)
+  std::vector<uint64_t> shape;       // contiguous dimension first, 1 to 4 entries
+  std::span<const std::byte> bytes;  // inside the mapped file (of the part that holds the tensor)
   uint64_t elements = 0;
 };
 
@@ -47,8 +47,8 @@ class GgufFile {
   static Result<std::shared_ptr<const GgufFile>> parse(std::span<const std::byte> bytes, std::string name = "memory");
   ~GgufFile();
 
-  // Typed access. A missing key is nullopt; a key of another type is converted when that loses nothing (any integer type
-  // to any that holds the value, bool <-> 0/1 integers, f64 <-> f32), else an Error naming the key and both types.
+  // Typed access. A missing key is nullopt; a key of another type is converted when that loses nothing (any integer
+  // type to any that holds the value, bool <-> 0/1 integers, f64 <-> f32), else an Error naming the key and both types.
   Result<std::optional<uint64_t>> get_uint(std::string_view key) const;
   Result<std::optional<int64_t>> get_int(std::string_view key) const;
   Result<std::optional<double>> get_float(std::string_view key) const;  // integers too
@@ -71,8 +71,8 @@ class GgufFile {
   uint32_t version() const;
   // The pages behind `tensor` will not be read again.
   void release(const GgufTensor& tensor) const;
-  // SHA-256 over architecture keys, tokenizer keys and tensor names, types, shapes and data: what makes two files the same model.
-  // Reads the whole file once; computed on first call, then kept (thread-safe).
+  // SHA-256 over architecture keys, tokenizer keys and tensor names, types, shapes and data: what makes two files the
+  // same model. Reads the whole file once; computed on first call, then kept (thread-safe).
   const std::string& fingerprint() const;  // 64 hex digits
 
  private:

@@ -12,8 +12,8 @@ namespace kvarto {
 // One row of the table of formats. `dequantize` turns `blocks` blocks at `in` into blocks * block_elements floats, in
 // float arithmetic without contraction, in the order the formula is written (so any machine gives the same bits).
 struct WeightFormat {
-  uint32_t gguf_type;       // type number in GGUF files
-  std::string_view name;    // "Q4_K"
+  uint32_t gguf_type;     // type number in GGUF files
+  std::string_view name;  // "Q4_K"
   uint32_t block_elements;
   uint32_t block_bytes;
   void (*dequantize)(const std::byte* in, size_t blocks, float* out);

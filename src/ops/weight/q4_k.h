@@ -1,0 +1,28 @@
+// Q4_K: 256 weights in 144 bytes. f16 d, f16 dmin; 12 bytes of scales and minima at 4 (k_scales.h); 128 bytes of
+// nibbles at 16: 32 bytes hold a pair of groups, the first in the low nibbles. (d * scale) * q - dmin * minimum.
+#pragma once
+
+#include "ops/weight/bits.h"
+#include "ops/weight/k_scales.h"
+#include "ops/weight/weight.h"
+
+namespace kvarto::weight {
+
+inline void dequantize_q4_k(const std::byte* in, size_t blocks, float* out) {
+  for (; blocks != 0; --blocks, in += 144, out += 256) {
+    const float d = load_f16(in);
+    const float dmin = load_f16(in + 2);
+    for (int group = 0; group < 8; ++group) {
+      const KScale k = k_scale(as_u8(in + 4), group);
+      const float scale = d * static_cast<float>(k.scale);
+      const float minimum = dmin * static_cast<float>(k.minimum);
+      const uint8_t* q = as_u8(in + 16) + 32 * (group / 2);
+      const int shift = 4 * (group % 2);
+      for (int i = 0; i < 32; ++i) out[32 * group + i] = scale * static_cast<float>(q[i] >> shift & 15) - minimum;
+    }
+  }
+}
+
+inline constexpr WeightFormat kQ4_K{12, "Q4_K", 256, 144, dequantize_q4_k};
+
+}  // namespace kvarto::weight
