@@ -1,0 +1,157 @@
+#include "base/cpu.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace kvarto {
+namespace {
+
+constexpr size_t kGiB = size_t{1} << 30;
+
+// A made-up /proc and /sys.
+class FakeRoot : public testing::Test {
+ protected:
+  void SetUp() override {
+    const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
+    root_ =
+        std::filesystem::temp_directory_path() / (std::string("kvarto_cpu_") + info->name() + std::to_string(getpid()));
+    write("/proc/meminfo", "MemTotal:       99999999 kB\nMemFree:  1 kB\nMemAvailable:   67108864 kB\n");  // 64 GiB
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((root_ / path.substr(1)).parent_path());
+    std::ofstream(root_ / path.substr(1)) << text;
+  }
+  void group(const std::string& dir, const std::string& max, const std::string& current, const std::string& stat = "") {
+    write(dir + "/cgroup.procs", "1\n");
+    write(dir + "/memory.max", max + "\n");
+    write(dir + "/memory.current", current + "\n");
+    write(dir + "/memory.stat", stat);
+  }
+  std::string root() const { return root_.string(); }
+  std::filesystem::path root_;
+};
+
+TEST_F(FakeRoot, WithoutCgroupsTheHostDecides) { EXPECT_EQ(available_memory_bytes(root()), 64 * kGiB); }
+
+TEST_F(FakeRoot, CgroupV2Limits) {
+  write("/proc/self/cgroup", "0::/\n");
+  group("/sys/fs/cgroup", std::to_string(2 * kGiB), std::to_string(kGiB / 2));
+  EXPECT_EQ(available_memory_bytes(root()), 2 * kGiB - kGiB / 2);
+}
+
+TEST_F(FakeRoot, DroppableCacheIsNotUsed) {
+  write("/proc/self/cgroup", "0::/\n");
+  group("/sys/fs/cgroup", std::to_string(2 * kGiB), std::to_string(kGiB),
+        "anon 1\nactive_file 7\ninactive_file " + std::to_string(kGiB / 4) + "\n");
+  EXPECT_EQ(available_memory_bytes(root()), 2 * kGiB - kGiB + kGiB / 4);
+}
+
+TEST_F(FakeRoot, CgroupV2MaxIsNoLimit) {
+  write("/proc/self/cgroup", "0::/\n");
+  group("/sys/fs/cgroup", "max", "123456");
+  EXPECT_EQ(available_memory_bytes(root()), 64 * kGiB);
+}
+
+TEST_F(FakeRoot, TheTightestOfNestedGroupsDecides) {
+  write("/proc/self/cgroup", "0::/user.slice/job\n");
+  group("/sys/fs/cgroup/user.slice", std::to_string(3 * kGiB), std::to_string(2 * kGiB));
+  group("/sys/fs/cgroup/user.slice/job", std::to_string(8 * kGiB), "0");
+  EXPECT_EQ(available_memory_bytes(root()), kGiB);
+  group("/sys/fs/cgroup/user.slice", "max", std::to_string(2 * kGiB));
+  EXPECT_EQ(available_memory_bytes(root()), 8 * kGiB);
+}
+
+TEST_F(FakeRoot, OverItsLimitNothingIsLeft) {
+  write("/proc/self/cgroup", "0::/\n");
+  group("/sys/fs/cgroup", std::to_string(kGiB), std::to_string(2 * kGiB));
+  EXPECT_EQ(available_memory_bytes(root()), 0u);
+}
+
+TEST_F(FakeRoot, AHostPathThatIsNotMountedMeansTheMountItself) {
+  write("/proc/self/cgroup", "0::/docker/0123456789abcdef\n");
+  group("/sys/fs/cgroup", std::to_string(2 * kGiB), "0");
+  EXPECT_EQ(available_memory_bytes(root()), 2 * kGiB);
+}
+
+TEST_F(FakeRoot, CgroupV1LimitsAndItsWordForNone) {
+  write("/proc/self/cgroup", "9:name=systemd:/\n5:memory:/\n2:cpu,cpuacct:/\n0::/\n");
+  const std::string dir = "/sys/fs/cgroup/memory/";
+  write(dir + "memory.limit_in_bytes", "9223372036854771712\n");
+  write(dir + "memory.usage_in_bytes", std::to_string(kGiB) + "\n");
+  EXPECT_EQ(available_memory_bytes(root()), 64 * kGiB);
+  write(dir + "memory.limit_in_bytes", std::to_string(2 * kGiB) + "\n");
+  write(dir + "memory.stat", "inactive_file 5\ntotal_inactive_file 4096\n");
+  EXPECT_EQ(available_memory_bytes(root()), kGiB + 4096);
+}
+
+size_t logical_cpus() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+TEST_F(FakeRoot, CoresAreThoseOfTheMask) {
+  // No topology at all: every logical CPU counts as a core.
+  const std::vector<int> cores = usable_cores(root());
+  EXPECT_EQ(cores.size(), logical_cpus());
+  EXPECT_TRUE(std::is_sorted(cores.begin(), cores.end()));
+}
+
+TEST_F(FakeRoot, SiblingsCountOnce) {
+  const std::vector<int> all = usable_cores(root());
+  for (int cpu : all) {
+    write("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list",
+          std::to_string(all.front()) + "," + std::to_string(all.back()) + "\n");
+  }
+  EXPECT_EQ(usable_cores(root()), std::vector<int>{all.front()});
+}
+
+TEST_F(FakeRoot, CpuQuotaRoundsUpAndLeavesOne) {
+  write("/proc/self/cgroup", "0::/\n");
+  write("/sys/fs/cgroup/cpu.max", "20000 100000\n");
+  EXPECT_EQ(usable_cores(root()).size(), 1u);
+  write("/sys/fs/cgroup/cpu.max", "110000 100000\n");
+  EXPECT_EQ(usable_cores(root()).size(), std::min<size_t>(2, logical_cpus()));
+  write("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(usable_cores(root()).size(), logical_cpus());
+}
+
+TEST_F(FakeRoot, CpuQuotaOfCgroupV1) {
+  write("/proc/self/cgroup", "4:memory:/\n2:cpu,cpuacct:/\n");
+  write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "100000\n");
+  EXPECT_EQ(usable_cores(root()).size(), 1u);
+  write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(usable_cores(root()).size(), logical_cpus());
+}
+
+TEST(Cpu, ThisMachineHasMemoryCoresAndAName) {
+  EXPECT_GT(available_memory_bytes(), size_t{1} << 20);
+  EXPECT_LT(available_memory_bytes(), SIZE_MAX);
+  EXPECT_GE(usable_cores().size(), 1u);
+  EXPECT_LE(usable_cores().size(), logical_cpus());
+  EXPECT_FALSE(cpu_model_name().empty());
+}
+
+// libgcc reads CPUID and XCR0 with code of its own.
+TEST(Cpu, TargetsAgreeWithTheCompilersOwnDetection) {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") &&
+                      __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avxvnni");
+  const auto targets = available_targets();
+  EXPECT_EQ(targets.front(), SimdTarget::scalar);
+  EXPECT_EQ(targets.size(), avx512 ? 3u : avx2 ? 2u : 1u);
+  EXPECT_EQ(best_target(), targets.back());
+  EXPECT_EQ(simd_target_name(SimdTarget::avx512), "avx512");
+}
+
+}  // namespace
+}  // namespace kvarto
