@@ -1,0 +1,151 @@
+// Engine: a loaded model, its paged KV cache and the scheduler that shares both among requests. Embeddable: installs no signal
+// handler, keeps no global state, frees everything on destruction.
+//
+//   auto engine = Engine::load("model.gguf", {});
+//   auto ids = (*engine)->encode("Hello");
+//   auto result = (*engine)->generate({.prompt = *ids, .sampling = {.max_tokens = 32}});
+//
+// One thread owns an engine and calls step(); submit() and cancel() may be called by any thread. Text of a request depends on
+// its tokens and sampling alone: a cache hit, a neighbour in the batch, chunking or preemption never change a byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kvarto/kv_cache.h"
+#include "kvarto/options.h"
+#include "kvarto/result.h"
+#include "kvarto/types.h"
+
+namespace kvarto {
+
+using RequestId = uint64_t;
+
+enum class FinishReason : uint8_t { none, stop, length, cancelled, error };
+std::string_view finish_reason_name(FinishReason reason);  // "stop"
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0.0f;  // log-softmax of the raw logits, natural log
+};
+
+// One generated token of one sample, as it happens.
+struct TokenEvent {
+  RequestId request = 0;
+  uint32_t sample = 0;       // index in [0, n)
+  TokenId token = 0;
+  std::string_view text;     // what may be shown now; may be empty (unfinished character, possible stop string)
+  FinishReason finish = FinishReason::none;
+};
+
+struct SampleResult {
+  std::vector<TokenId> tokens;   // including the stop token when one ended it
+  std::string text;              // without it
+  FinishReason finish = FinishReason::none;
+  std::string stop_string;       // the one that matched, if any
+  double cumulative_logprob = 0.0;                          // when logprobs were asked for, and of beams
+  std::vector<TokenLogprob> token_logprobs;                 // when logprobs were asked for, one per token
+  std::vector<std::vector<TokenLogprob>> top_logprobs;      // alternatives, best first
+  std::string logits_sha256;     // when asked for: over all raw logits rows of the generated tokens, little-endian f32
+};
+
+struct RequestResult {
+  RequestId request = 0;
+  std::vector<SampleResult> samples;   // [n]
+  std::optional<Error> error;          // refused or failed; samples may be partial
+  uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  MissReason miss_reason = MissReason::none;
+  uint32_t preemptions = 0;
+  uint64_t recomputed_tokens = 0;      // computed again after preemptions
+  uint32_t batch_peers_max = 0;        // most sequences that shared a step with this request, itself included
+  double queue_ms = 0, ttft_ms = 0, tpot_ms = 0;  // time to first token from submit; mean time per later token
+};
+
+struct Request {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  uint32_t sample_index = 0;       // of the first sample: child i of n draws as a single run with sample_index i
+  std::string cache_salt;
+  int32_t priority = 0;            // lower runs earlier (vLLM's sense)
+  bool hash_logits = false;        // fill SampleResult::logits_sha256
+  std::function<void(const TokenEvent&)> on_token;        // on the owner's thread; may be empty; not called for beams
+  std::function<void(const RequestResult&)> on_finish;    // exactly once per accepted request
+};
+
+struct EngineStats {
+  KvCacheStats kv;
+  uint32_t running = 0, waiting = 0;
+  uint64_t steps = 0, preemptions = 0, recomputed_tokens = 0;
+  uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once per request, never when it resumes
+  uint64_t internal_errors = 0;  // steps that failed by a bug of ours; see health()
+  uint64_t prompt_tokens = 0, computed_prompt_tokens = 0, generated_tokens = 0;
+  double waste_mean = 0, waste_at_peak = 0;  // share of active KV bytes that hold no live token: mean over steps; at the step
+                                             // with the most active bytes
+  uint64_t peak_active_bytes = 0;
+};
+
+// What the model and machine came to: for people and for `inspect`.
+struct EngineInfo {
+  std::string model_path, architecture, model_name, numerics, simd_target;
+  uint32_t vocabulary = 0, max_model_len = 0, context_length = 0;
+  int threads = 0;
+  size_t weight_bytes = 0;        // in memory
+  size_t pass_bytes = 0;          // weights read per step
+  size_t kv_arena_bytes = 0, kv_bytes_per_token = 0;
+  std::string kv_dtype;           // "float16", or "float16/bfloat16" when K and V differ
+};
+
+struct EngineParts;  // engine/engine_parts.h
+
+class Engine {
+ public:
+  // Plans memory first and refuses with the numbers when it cannot fit; then loads.
+  static Result<std::unique_ptr<Engine>> load(const std::string& gguf_path, const EngineOptions& options);
+  // An engine over parts made elsewhere (tests, other loaders).
+  static Result<std::unique_ptr<Engine>> assemble(EngineParts parts);
+  // Requests that are not finished end as cancelled.
+  ~Engine();
+
+  const EngineInfo& info() const;
+
+  // Checks the request (every number that makes no sense is an error naming the field; what can never fit is refused with the
+  // numbers) and queues it. Any thread.
+  Result<RequestId> submit(Request request);
+  // Ends a request in whatever state it is; its on_finish sees `cancelled`. Unknown or finished ids are ignored. Any thread.
+  void cancel(RequestId id);
+  // One step: admit, compute, sample, report. False when there is nothing to do.
+  bool step();
+  bool idle() const;
+  // Fails when internal errors came three times within a minute: nothing is accepted or computed any more. Any thread.
+  Status health() const;
+  // Submits, steps until that request is finished, returns its result (or its refusal).
+  Result<RequestResult> generate(Request request);
+
+  // Raw log-likelihoods: for each position of `ids`, visits row [vocabulary] of logits (prediction of the next token).
+  Status score(std::span<const TokenId> ids, const std::function<void(size_t position, std::span<const float> logits)>& visit);
+
+  // Text. encode: special tokens parsed unless `plain`; BOS in front when the model's rules want one and `bos` is set.
+  Result<std::vector<TokenId>> encode(std::string_view text, bool plain = false, bool bos = true) const;
+  std::string decode(std::span<const TokenId> ids, bool special = false) const;
+  // `messages_json`: an array of {"role","content",...}. Errors: no template in the model, the template's own complaint.
+  Result<std::string> render_chat(std::string_view messages_json, bool add_generation_prompt = true) const;
+  bool has_chat_template() const;
+
+  EngineStats stats() const;
+  KvCache& cache();
+
+ private:
+  Engine();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvarto

@@ -1,0 +1,22 @@
+// The list of codecs: the one line to add for a new KV dtype. Options, planner bytes, conformance tests, bench rows and the
+// docs' tables follow from it.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "codec/codec.h"
+
+// KVARTO_CODECS(X) expands X(name, struct) once per codec: `name` is the enumerator of KvDtype, `struct` the file's type.
+#define KVARTO_CODECS(X) \
+  X(f32, CodecF32)       \
+  X(f16, CodecF16)       \
+  X(bf16, CodecBf16)
+
+namespace kvarto {
+
+std::span<const CodecInfo> codec_list();  // in the order of KvDtype
+const CodecInfo& codec_info(KvDtype dtype);
+const CodecInfo* find_codec(std::string_view name);  // name or alias; nullptr: unknown
+
+}  // namespace kvarto

@@ -1,0 +1,47 @@
+#include <algorithm>
+
+#include "codec/kernels.h"
+#include "kv/attend.h"
+
+namespace kvarto {
+namespace {
+
+// Writes tokens [from, to) of `rows` for one KV head, and seals the blocks they complete.
+void append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
+  const KvView& view = *rows.view;
+  const KvGroupLayer& layer = view.group->layers[rows.layer];
+  const uint32_t block_tokens = view.block_tokens;
+  for (uint32_t p = 0; p < layer.planes.size(); ++p) {
+    const KvPlane& plane = layer.planes[p];
+    const CodecKernels& raw = codec_kernels(target, plane.raw_dtype);
+    const bool scored = plane.role != PlaneRole::mixed;
+    const float* values = scored ? rows.k : rows.v;
+    const size_t stride = scored ? rows.k_stride : rows.v_stride;
+    const size_t sub_tile_bytes = raw.sub_tile_bytes(plane.padded_dims);
+    for (uint32_t t = 0; t < rows.count; ++t) {
+      const uint64_t position = rows.first_position + t;
+      const auto block = static_cast<uint32_t>(position / block_tokens);
+      const auto slot = static_cast<uint32_t>(position % block_tokens);
+      std::byte* tile = view.raw_tile(rows.layer, head, p, block);
+      const float* row = values + t * stride + size_t{head} * plane.dims;
+      (scored ? raw.write_scored : raw.write_mixed)(row, plane.dims, plane.padded_dims, tile + slot / 16 * sub_tile_bytes,
+                                                    slot % 16);
+      if (slot + 1 == block_tokens) {
+        std::byte* sealed = view.tile(rows.layer, head, p, block);
+        if (sealed != tile) codec_kernels(target, plane.dtype).seal(tile, block_tokens, plane.padded_dims, sealed);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void append(SimdTarget target, std::span<const AppendRows> sequences, ThreadPool& pool) {
+  if (sequences.empty()) return;
+  const uint32_t heads = sequences[0].view->group->layers[sequences[0].layer].kv_heads;
+  pool.run(sequences.size() * heads, [&](size_t unit, int) {
+    append_head(target, sequences[unit / heads], static_cast<uint32_t>(unit % heads));
+  });
+}
+
+}  // namespace kvarto

@@ -1,0 +1,220 @@
+// Paged attention against an oracle in double that knows nothing of pages, and against itself: shuffled pages, chunks,
+// targets.
+#include "kv/attend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/half.h"
+#include "codec/list.h"
+
+namespace kvarto {
+namespace {
+
+struct Case {
+  uint32_t heads = 4, kv_heads = 2, key_dim = 32, value_dim = 32, window = 0, block_tokens = 16;
+  KvDtype dtype = KvDtype::f32;
+  float scale = 0.2f, soft_cap = 0.0f, spread = 1.0f;
+  bool sinks = false;
+};
+
+float rounded(KvDtype dtype, float x) {
+  if (dtype == KvDtype::f16) return f16_to_f32(f32_to_f16(x));
+  if (dtype == KvDtype::bf16) return bf16_to_f32(f32_to_bf16(x));
+  return x;
+}
+
+// One layer, one sequence: inputs, pages scattered over an arena that is poisoned with NaN, and the outputs.
+class Scene {
+ public:
+  Scene(const Case& c, uint32_t tokens, uint64_t seed) : c_(c), tokens_(tokens), random_(seed) {
+    const KvGeometry geometry{{{.kind = c.window ? GroupKind::window : GroupKind::full,
+                                .window = c.window,
+                                .kv_heads = c.kv_heads,
+                                .key_dim = c.key_dim,
+                                .value_dim = c.value_dim}}};
+    layout_ =
+        KvLayout::make(geometry, {.block_tokens = c.block_tokens, .k_dtype = c.dtype, .v_dtype = c.dtype}).value();
+    q = normal(size_t{tokens} * c.heads * c.key_dim);
+    k = normal(size_t{tokens} * c.kv_heads * c.key_dim);
+    v = normal(size_t{tokens} * c.kv_heads * c.value_dim);
+    sinks_ = normal(c.heads);
+  }
+
+  // Computes all tokens in chunks of `chunk`, on pages in an order drawn from `page_seed`.
+  std::vector<float> attend_all(SimdTarget target, uint32_t chunk, uint64_t page_seed, int threads = 1) {
+    const uint32_t b = c_.block_tokens, pages = (tokens_ + b - 1) / b;
+    const size_t page_bytes = layout_.groups()[0].block_bytes;
+    std::vector<std::byte> arena(page_bytes * pages + 64, std::byte{0xff});  // 0xff.. is NaN in every float type
+    auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(arena.data()) + 63) / 64 * 64);
+    std::vector<uint32_t> order(pages);
+    for (uint32_t i = 0; i < pages; ++i) order[i] = i;
+    std::mt19937_64 shuffle(page_seed);
+    std::ranges::shuffle(order, shuffle);
+    std::vector<std::byte*> blocks(pages);
+    std::vector<RawBlock> raw(pages);
+    for (uint32_t i = 0; i < pages; ++i) {
+      blocks[i] = base + order[i] * page_bytes;
+      raw[i].base = blocks[i];
+    }
+    KvList list{blocks.data(), raw.data(), 0, tokens_};
+    const KvView view{&layout_.groups()[0], b, &list, 0};
+    ThreadPool pool(threads, false);
+    AttendScratch scratch;
+    std::vector<float> out(size_t{tokens_} * c_.heads * c_.value_dim, std::numeric_limits<float>::quiet_NaN());
+    const size_t qs = size_t{c_.heads} * c_.key_dim, ks = size_t{c_.kv_heads} * c_.key_dim,
+                 vs = size_t{c_.kv_heads} * c_.value_dim, os = size_t{c_.heads} * c_.value_dim;
+    for (uint32_t first = 0; first < tokens_; first += chunk) {
+      const uint32_t count = std::min(chunk, tokens_ - first);
+      const AppendRows append_rows{&view, 0, first, count, &k[first * ks], ks, &v[first * vs], vs};
+      append(target, {&append_rows, 1}, pool);
+      const AttendRows rows{&view, 0, first, count, &q[first * qs], qs, &out[first * os], os};
+      attend(target, {&rows, 1}, {c_.heads, c_.scale, c_.soft_cap, c_.sinks ? sinks_.data() : nullptr}, pool, scratch);
+    }
+    return out;
+  }
+
+  // Plain attention in double over rounded K and V.
+  std::vector<double> oracle() const {
+    std::vector<double> out(size_t{tokens_} * c_.heads * c_.value_dim);
+    for (uint32_t t = 0; t < tokens_; ++t) {
+      for (uint32_t h = 0; h < c_.heads; ++h) oracle_row(t, h, &out[(size_t{t} * c_.heads + h) * c_.value_dim]);
+    }
+    return out;
+  }
+
+  std::vector<float> q, k, v;
+
+ private:
+  std::vector<float> normal(size_t n) {
+    std::normal_distribution<float> d(0.0f, c_.spread);
+    std::vector<float> x(n);
+    for (float& value : x) value = d(random_);
+    return x;
+  }
+
+  void oracle_row(uint32_t t, uint32_t h, double* out) const {
+    const uint32_t g = h / (c_.heads / c_.kv_heads),
+                   oldest = c_.window == 0 || t + 1 < c_.window ? 0 : t + 1 - c_.window;
+    std::vector<double> score;
+    for (uint32_t j = oldest; j <= t; ++j) {
+      double dot = 0;
+      for (uint32_t d = 0; d < c_.key_dim; ++d) {
+        dot += double{q[(size_t{t} * c_.heads + h) * c_.key_dim + d]} *
+               rounded(c_.dtype, k[(size_t{j} * c_.kv_heads + g) * c_.key_dim + d]);
+      }
+      dot *= c_.scale;
+      score.push_back(c_.soft_cap == 0.0f ? dot : c_.soft_cap * std::tanh(dot / c_.soft_cap));
+    }
+    double m = *std::ranges::max_element(score), sum = 0;
+    if (c_.sinks) m = std::max<double>(m, sinks_[h]);
+    if (c_.sinks) sum = std::exp(sinks_[h] - m);
+    for (double& s : score) sum += s = std::exp(s - m);
+    for (uint32_t d = 0; d < c_.value_dim; ++d) {
+      for (size_t j = 0; j < score.size(); ++j) {
+        out[d] += score[j] / sum * rounded(c_.dtype, v[((oldest + j) * c_.kv_heads + g) * c_.value_dim + d]);
+      }
+    }
+  }
+
+  Case c_;
+  uint32_t tokens_;
+  std::mt19937_64 random_;
+  KvLayout layout_;
+  std::vector<float> sinks_;
+};
+
+void expect_close(std::span<const float> got, std::span<const double> want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance) << "value " << i;
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {},
+      {.heads = 9, .kv_heads = 3, .key_dim = 64, .value_dim = 64, .dtype = KvDtype::f16},
+      {.heads = 14, .kv_heads = 2, .key_dim = 64, .value_dim = 64, .dtype = KvDtype::bf16},
+      {.heads = 4, .kv_heads = 1, .key_dim = 80, .value_dim = 40, .block_tokens = 32},  // padded dims
+      {.heads = 2, .kv_heads = 2, .key_dim = 16, .value_dim = 16, .window = 1},
+      {.window = 8},
+      {.window = 17, .dtype = KvDtype::f16},
+      {.window = 300, .block_tokens = 64},
+      {.soft_cap = 5.0f, .spread = 4.0f},
+      {.window = 33, .sinks = true},
+      {.scale = 30.0f, .spread = 10.0f},  // one key takes all
+      {.block_tokens = 256, .dtype = KvDtype::bf16},
+  };
+  return all;
+}
+
+TEST(Attend, MatchesTheOracle) {
+  for (const Case& c : cases()) {
+    for (const uint32_t tokens : {1u, 15u, 16u, 17u, 255u, 257u, 530u}) {
+      Scene scene(c, tokens, tokens);
+      SCOPED_TRACE("case " + std::to_string(&c - cases().data()) + ", tokens " + std::to_string(tokens));
+      expect_close(scene.attend_all(best_target(), 64, 1), scene.oracle(), 2e-4 * std::max(1.0f, c.spread));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Attend, BitsDoNotDependOnPagesChunksThreadsOrTarget) {
+  for (const Case& c : cases()) {
+    Scene scene(c, 530, 7);
+    SCOPED_TRACE("case " + std::to_string(&c - cases().data()));
+    const std::vector<float> whole = scene.attend_all(SimdTarget::scalar, 530, 1);
+    for (const SimdTarget target : available_targets()) {
+      EXPECT_EQ(whole, scene.attend_all(target, 1, 2)) << simd_target_name(target);
+      EXPECT_EQ(whole, scene.attend_all(target, 3, 3, 2)) << simd_target_name(target);
+      EXPECT_EQ(whole, scene.attend_all(target, 64, 4, 2)) << simd_target_name(target);
+    }
+  }
+}
+
+TEST(Attend, BitsDoNotDependOnBlockSize) {
+  Case c{.heads = 6, .kv_heads = 2, .window = 40};
+  const std::vector<float> want = Scene(c, 400, 3).attend_all(best_target(), 400, 1);
+  for (const uint32_t b : {32u, 64u, 128u, 256u}) {
+    c.block_tokens = b;
+    EXPECT_EQ(want, Scene(c, 400, 3).attend_all(best_target(), 37, 5)) << b;
+  }
+}
+
+// A window's two edges, by values that are one-hot in their distance: distance W - 1 is seen, W is not.
+TEST(Attend, WindowIncludesTheTokenItself) {
+  const Case c{.heads = 1, .kv_heads = 1, .key_dim = 16, .value_dim = 16, .window = 8};
+  Scene scene(c, 12, 1);
+  std::fill(scene.q.begin(), scene.q.end(), 0.0f);  // all scores equal: a plain average over visible keys
+  std::fill(scene.v.begin(), scene.v.end(), 0.0f);
+  scene.v[3 * 16] = 8.0f;  // at distance 8 of token 11, 7 of token 10
+  scene.v[4 * 16 + 1] = 8.0f;
+  const std::vector<float> out = scene.attend_all(best_target(), 12, 1);
+  EXPECT_FLOAT_EQ(out[10 * 16], 1.0f);
+  EXPECT_FLOAT_EQ(out[11 * 16], 0.0f);
+  EXPECT_FLOAT_EQ(out[11 * 16 + 1], 1.0f);
+}
+
+// Values worked out by hand (algorithms notes): logits .5, -1, 2, .25 over values (1,0), (0,1), (2,-1), (.5,.5).
+TEST(Attend, WorkedExampleWithAndWithoutSink) {
+  const Case plain{.heads = 1, .kv_heads = 1, .key_dim = 16, .value_dim = 16, .scale = 1.0f};
+  Scene scene(plain, 4, 1);
+  std::fill(scene.q.begin(), scene.q.end(), 0.0f);
+  std::fill(scene.k.begin(), scene.k.end(), 0.0f);
+  std::fill(scene.v.begin(), scene.v.end(), 0.0f);
+  scene.q[3 * 16] = 1.0f;
+  const float logits[] = {0.5f, -1.0f, 2.0f, 0.25f}, values[][2] = {{1, 0}, {0, 1}, {2, -1}, {0.5f, 0.5f}};
+  for (int j = 0; j < 4; ++j) {
+    scene.k[static_cast<size_t>(j) * 16] = logits[j];
+    scene.v[static_cast<size_t>(j) * 16] = values[j][0];
+    scene.v[static_cast<size_t>(j) * 16 + 1] = values[j][1];
+  }
+  const std::vector<float> out = scene.attend_all(best_target(), 4, 1);
+  EXPECT_NEAR(out[3 * 16], 1.596758988, 1e-6);
+  EXPECT_NEAR(out[3 * 16 + 1], -0.596758988, 1e-6);
+}
+
+}  // namespace
+}  // namespace kvarto
