@@ -1,0 +1,57 @@
+// Model: the forward pass of one loaded model over a backend. Const after load; forward() is called by the owner only, the
+// workspace being the one mutable thing. Row results depend on a row's tokens and position alone, never on its batch.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/memory.h"
+#include "model/batch.h"
+#include "model/config.h"
+
+namespace kvarto {
+
+// Buffers of a forward pass, sized once for the largest step. Rows are [max_rows][...].
+class Workspace {
+ public:
+  static Result<Workspace> make(const ModelConfig& config, uint32_t max_rows, std::shared_ptr<Ledger> ledger);
+  // What make() will allocate: for the planner.
+  static size_t bytes(const ModelConfig& config, uint32_t max_rows);
+
+  uint32_t max_rows = 0;
+  float *x = nullptr, *h = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *mixed = nullptr, *gate = nullptr, *up = nullptr;
+  std::vector<float*> cos, sin;               // [ropes] -> [rows][pairs]
+  std::vector<uint64_t> positions;            // [rows]
+  std::vector<AppendRows> append_rows;        // [sequences]
+  std::vector<AttendRows> attend_rows;
+
+ private:
+  Slab slab_;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  // Final hidden states (after the last norm) of batch.logit_rows: hidden [logit_rows][width]. Writes K/V through the views.
+  virtual void forward(const Batch& batch, Workspace& workspace, float* hidden) const = 0;
+  // out [rows][vocabulary] from hidden [rows][width]. Callers keep rows small (64) and reduce at once.
+  virtual void logits(const float* hidden, size_t rows, float* out) const = 0;
+  // Bytes of weights one pass over all layers and the head reads.
+  virtual size_t pass_bytes() const = 0;
+};
+
+struct LoadOptions {
+  std::function<void(size_t done_bytes, size_t total_bytes)> progress;  // may be empty; called from the loading thread
+};
+// Loads weights tensor by tensor. Errors name the tensor: missing, wrong shape, type not built, or one that the architecture
+// does not know (a tensor that would be ignored is refused).
+Result<std::shared_ptr<const Model>> load_model(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend,
+                                                const LoadOptions& options = {});
+// Bytes of weights in memory after load_model: for the planner.
+Result<size_t> loaded_weight_bytes(const GgufFile& file);
+
+}  // namespace kvarto
