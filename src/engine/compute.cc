@@ -1,0 +1,179 @@
+// One step's work: the batch, the forward pass, what is committed, and the tokens that follow from the logits.
+#include <algorithm>
+
+#include "engine/engine_impl.h"
+
+namespace kvarto {
+
+void Engine::Impl::compute() {
+  batch_tokens.clear();
+  batch_sequences.clear();
+  logit_rows.clear();
+  logit_samples.clear();
+  uint64_t context = 0;
+  for (const Entry& entry : entries) {
+    const auto first_row = static_cast<uint32_t>(batch_tokens.size());
+    const auto from = entry.sample->tokens.begin() + static_cast<std::ptrdiff_t>(entry.first);
+    batch_tokens.insert(batch_tokens.end(), from, from + entry.count);
+    batch_sequences.push_back({first_row, entry.count, entry.first, cache->views(entry.sample->sequence)});
+    context += chunk_context(entry.first, entry.count);
+    if (entry.first + entry.count == entry.sample->tokens.size()) {
+      logit_rows.push_back(first_row + entry.count - 1);
+      logit_samples.push_back(entry.sample);
+    }
+  }
+  const uint64_t start_us = parts.clock->now_us();
+  parts.model->forward({.tokens = batch_tokens, .sequences = batch_sequences, .logit_rows = logit_rows, .trace = {}},
+                       parts.workspace, reinterpret_cast<float*>(hidden.data()));
+  const uint64_t us = parts.clock->now_us() - start_us;
+  parts.cost->observe(batch_tokens.size(), context, static_cast<double>(us),
+                      plan.decodes_only && batch_tokens.size() == entries.size());
+  ++totals.steps;
+}
+
+void Engine::Impl::commit() {
+  const auto peers = static_cast<uint32_t>(entries.size());
+  for (const Entry& entry : entries) {
+    Sample& sample = *entry.sample;
+    cache->commit(sample.sequence, std::span(sample.tokens).subspan(entry.first, entry.count));
+    count_commit(sample, entry.first, entry.count);
+    uint32_t& most = sample.request->result.batch_peers_max;
+    most = std::max(most, peers);
+  }
+  const KvCacheStats kv = cache->stats();
+  if (kv.active_bytes == 0) return;
+  const double waste = static_cast<double>(kv.active_bytes - kv.live_bytes) / static_cast<double>(kv.active_bytes);
+  waste_sum += waste;
+  ++waste_steps;
+  if (kv.active_bytes > totals.peak_active_bytes) {
+    totals.peak_active_bytes = kv.active_bytes;
+    totals.waste_at_peak = waste;
+  }
+}
+
+void Engine::Impl::count_commit(Sample& sample, uint64_t first, uint32_t count) {
+  const uint64_t end = first + count;
+  const uint64_t again = std::min(end, sample.computed_before) - std::min(first, sample.computed_before);
+  sample.request->result.recomputed_tokens += again;
+  totals.recomputed_tokens += again;
+  const uint64_t prompt = sample.request->prompt_tokens();
+  totals.computed_prompt_tokens += std::min(end, prompt) - std::min(first, prompt);
+  sample.idle_steps = 0;
+}
+
+void Engine::Impl::choose() {
+  const size_t width = parts.model->config().width;
+  auto* const rows = reinterpret_cast<float*>(logits.data());
+  for (size_t first = 0; first < logit_samples.size(); first += kLogitRows) {
+    const size_t count = std::min<size_t>(kLogitRows, logit_samples.size() - first);
+    parts.model->logits(reinterpret_cast<const float*>(hidden.data()) + first * width, count, rows);
+    for (size_t i = 0; i < count; ++i) {
+      take_row(*logit_samples[first + i], std::span<const float>(rows + i * vocabulary(), vocabulary()));
+    }
+  }
+  for (RequestState* request : beams_ready) expand_beams(*request);
+  beams_ready.clear();
+}
+
+// All tokens of the sample are computed; `row` says what may come next. The last prompt row serves all samples of a
+// request.
+void Engine::Impl::take_row(Sample& sample, std::span<const float> row) {
+  RequestState& request = *sample.request;
+  if (request.ended) return;
+  if (request.is_beam()) return take_beam_row(sample, row);
+  const bool first_token = request.unborn > 0;
+  if (first_token) bear_children(sample);
+  choose_token(sample, row);
+  if (!first_token) return;
+  for (size_t i = 1; i < request.samples.size() && !request.ended; ++i) choose_token(*request.samples[i], row);
+}
+
+// Children share the prompt's blocks and copy its open tail; one that finds no block for that starts as if preempted.
+void Engine::Impl::bear_children(Sample& parent) {
+  RequestState& request = *parent.request;
+  for (; request.unborn > 0; --request.unborn) {
+    const auto index = static_cast<uint32_t>(request.samples.size());
+    request.samples.push_back(std::make_unique<Sample>(request, index, parent.tokens));
+    Sample& child = *request.samples.back();
+    child.computed_before = parent.sequence.length();
+    Result<KvSequence> forked = cache->fork(parent.sequence);
+    if (forked) {
+      child.sequence = std::move(*forked);
+      start_running(child);
+    } else {
+      enqueue(child);
+    }
+  }
+}
+
+void Engine::Impl::choose_token(Sample& sample, std::span<const float> row) {
+  RequestState& request = *sample.request;
+  const SampleContext context{.params = &request.params(),
+                              .stop_ids = request.rules.stop_ids,
+                              .seed = request.seed,
+                              .sample_index = request.request.sample_index + sample.index,
+                              .tokens = sample.tokens,
+                              .prompt_tokens = request.prompt_tokens(),
+                              .output_counts = sample.output.counts()};
+  const Result<SampledToken> chosen = sampler.sample(row, context);
+  if (!chosen) return end_request(request, FinishReason::error, chosen.error());
+  sample.output.hash_row(row);
+  sample.tokens.push_back(chosen->token);
+  const std::string text = sample.output.push(*chosen);
+  ++totals.generated_tokens;
+  ++request.result.completion_tokens;
+  request.last_token_us = parts.clock->now_us();
+  if (request.first_token_us == 0) request.first_token_us = request.last_token_us;
+  const FinishReason finish = sample.output.finish_reason();
+  if (finish != FinishReason::none) end_sample(sample, finish);
+  if (request.request.on_token) {
+    request.request.on_token(
+        {.request = request.id, .sample = sample.index, .token = chosen->token, .text = text, .finish = finish});
+  }
+}
+
+// --- score
+
+Status Engine::Impl::score(std::span<const TokenId> ids,
+                           const std::function<void(size_t, std::span<const float>)>& visit) {
+  if (ids.empty()) return fail(ErrorCode::invalid_argument, "there are no ids to score; give at least 1");
+  if (ids.size() > limits.max_model_len) {
+    return fail(ErrorCode::invalid_argument, std::to_string(ids.size()) + " ids exceed max_model_len " +
+                                                 std::to_string(limits.max_model_len) + "; score fewer at once");
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || static_cast<uint32_t>(id) >= vocabulary()) {
+      return fail(ErrorCode::invalid_argument, "id " + std::to_string(id) + " is outside the vocabulary of " +
+                                                   std::to_string(vocabulary()) + " tokens");
+    }
+  }
+  OpenOptions cold;
+  cold.read_cache = false;
+  KvSequence sequence = cache->open(ids, cold).sequence;
+  const size_t chunk = std::min(kLogitRows, parts.options.max_num_batched_tokens);
+  for (size_t first = 0; first < ids.size(); first += chunk) {
+    RETURN_IF_ERROR(score_chunk(sequence, ids.subspan(first, std::min(chunk, ids.size() - first)), visit));
+  }
+  return {};
+}
+
+Status Engine::Impl::score_chunk(KvSequence& sequence, std::span<const TokenId> ids,
+                                 const std::function<void(size_t, std::span<const float>)>& visit) {
+  const auto count = static_cast<uint32_t>(ids.size());
+  const uint64_t first = sequence.length();
+  RETURN_IF_ERROR(cache->reserve(sequence, count));
+  logit_rows.clear();
+  for (uint32_t row = 0; row < count; ++row) logit_rows.push_back(row);
+  const BatchSequence rows{0, count, first, cache->views(sequence)};
+  parts.model->forward({.tokens = ids, .sequences = {&rows, 1}, .logit_rows = logit_rows, .trace = {}}, parts.workspace,
+                       reinterpret_cast<float*>(hidden.data()));
+  auto* const out = reinterpret_cast<float*>(logits.data());
+  parts.model->logits(reinterpret_cast<const float*>(hidden.data()), count, out);
+  cache->commit(sequence, ids);
+  for (uint32_t row = 0; row < count; ++row) {
+    visit(first + row, std::span<const float>(out + size_t{row} * vocabulary(), vocabulary()));
+  }
+  return {};
+}
+
+}  // namespace kvarto

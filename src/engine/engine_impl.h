@@ -1,0 +1,120 @@
+// Engine::Impl: the engine's state and the parts of a step. Each file of this folder named after a part implements it:
+// admission.cc (who runs, who gives way), compute.cc (the batch, the forward pass, what follows from logits), beams.cc,
+// finish.cc (how requests end). Owner's thread, but for `inbox`, `limits` and the immutable parts.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine_parts.h"
+#include "engine/inbox.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/validate.h"
+#include "text/chat_template.h"
+
+namespace kvarto {
+
+// Most rows of logits that exist at once; they are reduced before the next ones are made.
+inline constexpr uint32_t kLogitRows = 64;
+
+struct Engine::Impl {
+  explicit Impl(EngineParts engine_parts);
+  ~Impl();
+  Status make_cache();
+  Status make_buffers();
+  uint32_t block_tokens() const { return parts.layout.block_tokens(); }
+  uint32_t vocabulary() const { return parts.model->config().vocabulary; }
+
+  // --- a step, in order
+  void receive();
+  void admit();
+  void plan_step();
+  void compute();
+  void commit();
+  void choose();
+  void sweep();
+  void poison(const std::string& what);
+  bool busy() const;
+
+  // --- admission.cc
+  bool try_admit(Sample& sample);
+  bool fits_now(const Sample& sample, AdmissionLoad load) const;
+  size_t promised_bytes() const;
+  uint32_t slots_used() const;
+  void find_computing_prefixes();
+  void add_computing_prefixes(const Sample& sample);
+  bool waits_for_prefix(Sample& sample);
+  bool reserve(Sample& sample, uint32_t& count);
+  Sample* pick_victim(const Sample* needy) const;
+  void preempt(Sample& sample);
+  void enqueue(Sample& sample);
+  void start_running(Sample& sample);
+
+  // --- compute.cc
+  void count_commit(Sample& sample, uint64_t first, uint32_t count);
+  void take_row(Sample& sample, std::span<const float> row);
+  void bear_children(Sample& parent);
+  void choose_token(Sample& sample, std::span<const float> row);
+  Status score(std::span<const TokenId> ids, const std::function<void(size_t, std::span<const float>)>& visit);
+  Status score_chunk(KvSequence& sequence, std::span<const TokenId> ids,
+                     const std::function<void(size_t, std::span<const float>)>& visit);
+
+  // --- beams.cc
+  void take_beam_row(Sample& sample, std::span<const float> row);
+  void expand_beams(RequestState& request);
+  void replace_beams(RequestState& request, std::span<const BeamStep> live);
+  void finish_beams(RequestState& request);
+
+  // --- finish.cc
+  void end_sample(Sample& sample, FinishReason reason);
+  void end_request(RequestState& request, FinishReason reason, std::optional<Error> error);
+  void mark_ended(RequestState& request);
+  void fill_result(RequestState& request);
+
+  EngineParts parts;
+  Scheduler scheduler;
+  Sampler sampler;
+  RequestLimits limits;
+  Inbox inbox;
+  std::unique_ptr<KvCache> cache;  // before the requests: their sequences go first
+  std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests;
+  std::vector<Sample*> waiting, running;   // in queue_key order
+  std::vector<RequestState*> ended;        // to be reported by sweep()
+  std::vector<RequestState*> beams_ready;  // to be expanded after this step's rows
+
+  // The step being built.
+  struct Entry {
+    Sample* sample;
+    uint64_t first;
+    uint32_t count;
+  };
+  StepPlan plan;
+  std::vector<SequenceLoad> loads;
+  std::vector<Sample*> planned;
+  std::vector<Entry> entries;
+  std::vector<TokenId> batch_tokens;
+  std::vector<BatchSequence> batch_sequences;
+  std::vector<uint32_t> logit_rows;
+  std::vector<Sample*> logit_samples;
+  Slab hidden, logits;
+  std::unordered_map<uint64_t, std::vector<std::pair<BlockHash, const Sample*>>> computing;  // by event_id
+  std::vector<std::unique_ptr<RequestState>> arrived;
+  std::vector<RequestId> cancelled;
+
+  EngineStats totals;
+  double waste_sum = 0.0;
+  uint64_t waste_steps = 0;
+  std::deque<uint64_t> failures_us;
+
+  std::once_flag template_once;
+  std::optional<Result<ChatTemplate>> chat;
+};
+
+}  // namespace kvarto

@@ -1,0 +1,51 @@
+#include "engine/inbox.h"
+
+#include <string>
+#include <utility>
+
+namespace kvarto {
+
+Result<RequestId> Inbox::add(std::unique_ptr<RequestState> request) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return tl::unexpected<Error>(*closed_);
+  if (waiting_ + arrived_.size() >= kMostWaiting) {
+    return fail(ErrorCode::out_of_memory,
+                std::to_string(kMostWaiting) + " requests are waiting already; try again when some are done");
+  }
+  request->id = next_id_++;
+  const RequestId id = request->id;
+  arrived_.push_back(std::move(request));
+  return id;
+}
+
+void Inbox::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.push_back(id);
+}
+
+Status Inbox::health() const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return tl::unexpected<Error>(*closed_);
+  return {};
+}
+
+bool Inbox::empty() const {
+  const std::lock_guard lock(mutex_);
+  return arrived_.empty() && cancelled_.empty();
+}
+
+void Inbox::take(std::vector<std::unique_ptr<RequestState>>& out, std::vector<RequestId>& cancelled, size_t waiting) {
+  out.clear();
+  cancelled.clear();
+  const std::lock_guard lock(mutex_);
+  out.swap(arrived_);
+  cancelled.swap(cancelled_);
+  waiting_ = waiting + out.size();
+}
+
+void Inbox::close(Error error) {
+  const std::lock_guard lock(mutex_);
+  closed_ = std::move(error);
+}
+
+}  // namespace kvarto

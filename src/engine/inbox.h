@@ -1,0 +1,40 @@
+// Inbox: how other threads reach the engine's owner. Bounded; the owner empties it once per step and never waits on it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/request.h"
+#include "kvarto/result.h"
+
+namespace kvarto {
+
+class Inbox {
+ public:
+  // Any thread. Gives the request its id. Errors: too many requests wait already, or the engine is closed.
+  Result<RequestId> add(std::unique_ptr<RequestState> request);
+  void cancel(RequestId id);
+  Status health() const;
+  bool empty() const;
+
+  // Owner. Takes what has arrived; `out` and `cancelled` are overwritten, their memory reused. `waiting` is how many
+  // requests the owner has not started yet: they count against the bound.
+  void take(std::vector<std::unique_ptr<RequestState>>& out, std::vector<RequestId>& cancelled, size_t waiting);
+  // From now on everything is refused with `error`.
+  void close(Error error);
+
+ private:
+  static constexpr size_t kMostWaiting = 65536;
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<RequestState>> arrived_;
+  std::vector<RequestId> cancelled_;
+  std::optional<Error> closed_;
+  size_t waiting_ = 0;
+  RequestId next_id_ = 1;
+};
+
+}  // namespace kvarto

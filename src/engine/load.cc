@@ -1,0 +1,72 @@
+// From a file to an engine: read, plan, refuse or load.
+#include <algorithm>
+
+#include "backend/cpu_memory.h"
+#include "base/cpu.h"
+#include "base/numerics.h"
+#include "engine/engine_impl.h"
+#include "kvarto/plan.h"
+#include "model/list.h"
+
+namespace kvarto {
+namespace {
+
+KvLayoutOptions layout_options(const EngineOptions& options) {
+  const KvDtype automatic = KvDtype::f16;  // what `auto` means for GGUF
+  return {.block_tokens = options.block_size,
+          .k_dtype = options.k_dtype.value_or(automatic),
+          .v_dtype = options.v_dtype.value_or(automatic),
+          .auto_dtype = automatic,
+          .separate_tails = options.separate_tails};
+}
+
+Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, const KvLayout& layout,
+                            const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const size_t weight_bytes, loaded_weight_bytes(file));
+  const size_t rows = std::max(kLogitRows, options.max_num_seqs);
+  return plan_memory({.available_bytes = available_memory_bytes(),
+                      .weight_bytes = weight_bytes,
+                      .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) +
+                                          rows * config.width * sizeof(float),
+                      .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
+                      .layout = &layout,
+                      .context_length = config.context_length,
+                      .max_model_len = options.max_model_len,
+                      .max_num_seqs = options.max_num_seqs,
+                      .max_num_batched_tokens = options.max_num_batched_tokens,
+                      .kv_cache_memory_bytes = options.kv_cache_memory_bytes});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::load(const std::string& gguf_path, const EngineOptions& options) {
+  RETURN_IF_ERROR(validate(options));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(gguf_path));
+  ASSIGN_OR_RETURN(const ModelConfig config, read_config(*file));
+  EngineParts parts;
+  parts.options = options;
+  ASSIGN_OR_RETURN(parts.layout, KvLayout::make(config.kv_geometry(), layout_options(options)));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_for(*file, config, parts.layout, options));
+  ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::from_gguf(*file));
+  ASSIGN_OR_RETURN(const std::optional<std::string_view> chat_template, file->get_string("tokenizer.chat_template"));
+  parts.chat_template = chat_template.value_or("");
+
+  parts.ledger = std::make_shared<Ledger>(plan.total_bytes);
+  const std::shared_ptr<Backend> backend = cpu_backend({.threads = options.threads, .ledger = parts.ledger});
+  ASSIGN_OR_RETURN(parts.model, load_model(file, backend, {.progress = options.progress}));
+  ASSIGN_OR_RETURN(parts.workspace, Workspace::make(config, options.max_num_batched_tokens, parts.ledger));
+  parts.kv_bytes = plan.kv_bytes;
+  parts.options.max_model_len = plan.max_model_len;
+  parts.memory = [ledger = parts.ledger] { return std::make_shared<CpuMemory>(ledger); };
+  // Two files with equal contents may share blocks; two kinds of arithmetic may not.
+  parts.name_space = "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32);
+
+  parts.info.model_path = gguf_path;
+  parts.info.numerics = kNumericsF32;
+  parts.info.simd_target = simd_target_name(backend->target());
+  parts.info.threads = backend->threads();
+  parts.info.weight_bytes = plan.lines.front().bytes;
+  return assemble(std::move(parts));
+}
+
+}  // namespace kvarto

@@ -1,0 +1,99 @@
+// A request inside the engine, and its samples. A sample is one output in the making: its tokens, its hold on the
+// cache, its place in the queues. A request starts with one sample; the others (n samples, beams) are forked off when
+// the prompt is computed. Owned by Engine::Impl; owner's thread, but for what submit() fills before handing it over.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "engine/output.h"
+#include "kvarto/engine.h"
+#include "kvarto/kv_cache.h"
+
+namespace kvarto {
+
+struct RequestState;
+
+enum class SampleState : uint8_t {
+  waiting,  // holds no blocks
+  running,  // holds a sequence; computes whenever the plan says so
+  parked,   // a beam that has its logits and waits for its siblings
+  finished,
+};
+
+struct Sample {
+  Sample(RequestState& owner, uint32_t sample_index, std::vector<TokenId> all_tokens);
+
+  RequestState* request;
+  uint32_t index;               // in [0, n)
+  std::vector<TokenId> tokens;  // prompt and output
+  KvSequence sequence;
+  SampleState state = SampleState::waiting;
+  Output output;
+  uint32_t preemptions = 0;
+  uint64_t computed_before = 0;  // tokens that were computed once already, by this sample or the one it was forked from
+  uint32_t idle_steps = 0;       // steps since it last advanced
+  uint32_t prefix_wait_steps = 0;  // waited for another request to compute the same prefix
+  // Beams only: sum of logprobs so far, and the continuations found in this round.
+  double cumulative_logprob = 0.0;
+  std::vector<TokenLogprob> continuations;
+
+  uint64_t remaining() const { return tokens.size() - sequence.length(); }
+  std::span<const TokenId> generated() const;
+};
+
+// One way a beam may go on.
+struct BeamStep {
+  size_t parent = 0;  // index among the live beams
+  TokenId token = 0;
+  double cumulative_logprob = 0.0;
+};
+
+// A beam that is complete.
+struct FinishedBeam {
+  std::vector<TokenId> tokens;  // generated
+  double cumulative_logprob = 0.0;
+  FinishReason finish = FinishReason::none;
+  // Length penalty 1.0. The last token of a beam counts, whether it ends the text or not.
+  double score() const { return cumulative_logprob / static_cast<double>(tokens.size()); }
+};
+
+struct RequestState {
+  RequestId id = 0;  // ids ascend in the order of arrival
+  Request request;
+  OutputRules rules;
+  uint64_t seed = 0;
+  std::vector<BlockHash> prompt_hashes;  // chain hashes of the prompt's whole blocks; empty when nothing is shared
+  std::vector<std::unique_ptr<Sample>> samples;
+  uint32_t unborn = 0;  // samples still to be forked
+  std::vector<FinishedBeam> finished_beams;
+  RequestResult result;  // counters; samples are filled at the end
+  bool admitted = false, ended = false;
+  uint64_t submitted_us = 0, admitted_us = 0, first_token_us = 0, last_token_us = 0;
+
+  const SamplingParams& params() const { return request.sampling; }
+  bool is_beam() const { return request.sampling.beam_width > 0; }
+  size_t prompt_tokens() const { return request.prompt.size(); }
+};
+
+inline Sample::Sample(RequestState& owner, uint32_t sample_index, std::vector<TokenId> all_tokens)
+    : request(&owner),
+      index(sample_index),
+      tokens(std::move(all_tokens)),
+      output(owner.rules, owner.request.hash_logits) {}
+
+inline std::span<const TokenId> Sample::generated() const {
+  return std::span(tokens).subspan(request->prompt_tokens());
+}
+
+// Queues are in order of priority, then arrival.
+inline std::pair<int32_t, RequestId> queue_key(const Sample& sample) {
+  return {sample.request->request.priority, sample.request->id};
+}
+
+}  // namespace kvarto

@@ -1,0 +1,69 @@
+// Sampler: one row of logits and a request's parameters in, one token out, in vLLM's order: min_tokens and logit bias,
+// penalties (repetition, then frequency and presence), temperature, min_p, top_k, top_p, one draw. Candidates are
+// ordered by logit descending, id ascending; all sums are in double with our own exp and log, so the same logits give
+// the same token on every machine. Keeps scratch between calls; owner's thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kvarto/engine.h"
+#include "kvarto/options.h"
+#include "kvarto/result.h"
+#include "kvarto/types.h"
+
+namespace kvarto {
+
+// What the sampler knows of a sample besides the row.
+struct SampleContext {
+  const SamplingParams* params = nullptr;
+  std::span<const TokenId> stop_ids;  // ascending; may not come before min_tokens
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+  std::span<const TokenId> tokens;  // prompt and output
+  size_t prompt_tokens = 0;
+  // Occurrences in the output; kept only where a penalty wants them.
+  const std::unordered_map<TokenId, uint32_t>* output_counts = nullptr;
+};
+
+struct SampledToken {
+  TokenId token = 0;
+  std::optional<float> logprob;   // when logprobs were asked for
+  std::vector<TokenLogprob> top;  // params.logprobs alternatives, best first
+};
+
+class Sampler {
+ public:
+  // Errors: a row with NaN or +infinity, or without any finite candidate.
+  Result<SampledToken> sample(std::span<const float> logits, const SampleContext& context);
+  // The `count` most likely tokens by log-softmax of the raw row, without the `banned` (ascending) ones: for beams.
+  Result<std::vector<TokenLogprob>> best(std::span<const float> logits, size_t count, std::span<const TokenId> banned);
+
+ private:
+  struct Candidate {
+    double logit;
+    TokenId id;
+  };
+  static bool before(const Candidate& a, const Candidate& b);  // the order of candidates
+  std::span<const float> adjust(std::span<const float> logits, const SampleContext& context);
+  void penalise(const SampleContext& context);
+  TokenId draw(std::span<const float> logits, const SampleContext& context);
+  std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, size_t count, double norm,
+                                         std::span<const TokenId> banned);
+
+  std::vector<float> row_;  // a changed copy of the logits
+  std::vector<Candidate> candidates_;
+  std::vector<double> weights_;
+  std::vector<uint8_t> seen_;  // [vocabulary], all zero between calls
+};
+
+// Whether output_counts is needed.
+inline bool wants_counts(const SamplingParams& p) { return p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f; }
+
+// Below this a temperature means argmax, as in vLLM.
+inline constexpr float kGreedyTemperature = 1e-5f;
+
+}  // namespace kvarto

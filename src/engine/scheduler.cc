@@ -1,0 +1,134 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+namespace kvarto {
+namespace {
+
+constexpr uint64_t kMinPrefillTokens = 16;         // of a mixed step, whatever it takes
+constexpr uint64_t kUnmeasuredPrefillTokens = 64;  // of mixed steps before the first decode-only step was measured
+constexpr double kStepFactor = 2.5;
+constexpr uint64_t kAdvanceEvery = 4;
+constexpr uint32_t kPreemptionsEach = 2;
+
+// The plan under construction: how much each load gets, and what that comes to.
+struct Draft {
+  std::span<const SequenceLoad> loads;
+  std::vector<uint64_t> counts;
+  uint64_t tokens = 0, context = 0;
+
+  void add(size_t i, uint64_t count) {
+    context += chunk_context(loads[i].computed + counts[i], count);
+    counts[i] += count;
+    tokens += count;
+  }
+  uint64_t left(size_t i) const { return loads[i].remaining - counts[i]; }
+};
+
+void add_decodes(Draft& draft, uint64_t max_tokens) {
+  std::vector<size_t> decodes;
+  for (size_t i = 0; i < draft.loads.size(); ++i) {
+    if (draft.loads[i].remaining == 1) decodes.push_back(i);
+  }
+  if (decodes.size() > max_tokens) {
+    std::ranges::stable_sort(decodes, std::greater<>(), [&](size_t i) { return draft.loads[i].idle_steps; });
+    decodes.resize(max_tokens);
+  }
+  for (const size_t i : decodes) draft.add(i, 1);
+}
+
+// A quarter of the prefills, those that waited longest, get a share of their own each step.
+uint64_t add_shares(Draft& draft, std::span<const size_t> prefills, uint64_t served, uint64_t floor_tokens,
+                    uint64_t max_tokens) {
+  std::vector<size_t> by_wait(prefills.begin(), prefills.end());
+  std::ranges::stable_sort(by_wait, std::greater<>(), [&](size_t i) { return draft.loads[i].idle_steps; });
+  const uint64_t share = std::clamp<uint64_t>(floor_tokens / served, 1, kMinPrefillTokens);
+  uint64_t used = 0;
+  for (size_t k = 0; k < served && used < max_tokens; ++k) {
+    const uint64_t count = std::min({share, draft.left(by_wait[k]), max_tokens - used});
+    draft.add(by_wait[k], count);
+    used += count;
+  }
+  return used;
+}
+
+// The most tokens of load `i`, at most `cap`, that keep the step within `limit_us`.
+uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel& cost, double limit_us) {
+  if (limit_us == std::numeric_limits<double>::infinity()) return cap;
+  const uint64_t first = draft.loads[i].computed + draft.counts[i];
+  uint64_t low = 0, high = cap;
+  while (low < high) {
+    const uint64_t middle = (low + high + 1) / 2;
+    const bool fits = cost.estimate(draft.tokens + middle, draft.context + chunk_context(first, middle)) <= limit_us;
+    if (fits) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
+void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const {
+  Draft draft{.loads = loads, .counts = std::vector<uint64_t>(loads.size(), 0)};
+  add_decodes(draft, options_.max_num_batched_tokens);
+  const uint64_t decodes = draft.tokens;
+  const bool decoding = decodes > 0;
+
+  std::vector<size_t> prefills;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (loads[i].remaining > 1) prefills.push_back(i);
+  }
+  uint64_t room = options_.max_num_batched_tokens - draft.tokens;
+  double limit_us = std::numeric_limits<double>::infinity();
+  uint64_t floor_tokens = room;
+  const uint64_t served = (prefills.size() + kAdvanceEvery - 1) / kAdvanceEvery;
+  if (decoding && !cost.decode_measured()) {
+    room = floor_tokens = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
+  } else if (decoding) {
+    limit_us =
+        options_.max_step_us > 0.0 ? options_.max_step_us : kStepFactor * cost.estimate(draft.tokens, draft.context);
+    floor_tokens = std::min(room, std::max(kMinPrefillTokens, served));
+  }
+  if (!prefills.empty() && room > 0) {
+    uint64_t used = add_shares(draft, prefills, served, floor_tokens, room);
+    for (const size_t i : prefills) {
+      uint64_t count = within_time(draft, i, std::min(draft.left(i), room - used), cost, limit_us);
+      if (used < floor_tokens && decoding) {  // a slow machine still makes headway
+        count = std::max(count, std::min(draft.left(i), floor_tokens - used));
+      }
+      if (count == 0) continue;
+      draft.add(i, count);
+      used += count;
+    }
+  }
+
+  plan.chunks.clear();
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (draft.counts[i] > 0) plan.chunks.push_back({i, loads[i].computed, static_cast<uint32_t>(draft.counts[i])});
+  }
+  plan.tokens = static_cast<uint32_t>(draft.tokens);
+  plan.context = draft.context;
+  plan.decodes_only = decoding && draft.tokens == decodes;
+}
+
+std::optional<size_t> Scheduler::victim(std::span<const VictimLoad> candidates) {
+  if (candidates.empty()) return std::nullopt;
+  const auto key = [](const VictimLoad& v) {
+    return std::tuple(-int64_t{v.priority}, v.preemptions >= kPreemptionsEach, v.lost_tokens, ~v.order);
+  };
+  return static_cast<size_t>(std::ranges::min_element(candidates, {}, key) - candidates.begin());
+}
+
+bool Scheduler::may_admit(const AdmissionLoad& load) {
+  if (load.slots_wanted > load.slots_free) return false;
+  return !load.others_running || load.needed_bytes + load.promised_bytes <= load.available_bytes;
+}
+
+}  // namespace kvarto

@@ -1,0 +1,189 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace kvarto {
+namespace {
+
+// A step costs 1000 us, 50 us per token and 0.01 us per attended key.
+class ScriptedCost : public CostModel {
+ public:
+  double estimate(uint64_t tokens, uint64_t context) const override {
+    return 1000.0 + 50.0 * static_cast<double>(tokens) + 0.01 * static_cast<double>(context);
+  }
+  bool decode_measured() const override { return measured; }
+  void observe(uint64_t, uint64_t, double, bool) override {}
+  bool measured = true;
+};
+
+SequenceLoad decode(uint64_t depth) { return {.computed = depth, .remaining = 1}; }
+SequenceLoad prefill(uint64_t tokens, uint64_t computed = 0) { return {.computed = computed, .remaining = tokens}; }
+
+StepPlan plan_of(const std::vector<SequenceLoad>& loads, const CostModel& cost, SchedulerOptions options = {}) {
+  StepPlan plan;
+  Scheduler(options).plan(loads, cost, plan);
+  return plan;
+}
+
+uint64_t count_of(const StepPlan& plan, size_t sequence) {
+  for (const PlannedChunk& chunk : plan.chunks) {
+    if (chunk.sequence == sequence) return chunk.count;
+  }
+  return 0;
+}
+
+TEST(Scheduler, PrefillAloneFillsTheTokenBudgetInOrder) {
+  const ScriptedCost cost;
+  const StepPlan plan = plan_of({prefill(300), prefill(300), prefill(300)}, cost);
+  EXPECT_EQ(plan.tokens, 512u);
+  EXPECT_EQ(count_of(plan, 0), 300u);
+  EXPECT_EQ(count_of(plan, 1), 212u);
+  EXPECT_FALSE(plan.decodes_only);
+}
+
+TEST(Scheduler, DecodesBoundTheStepInTime) {
+  const ScriptedCost cost;
+  // Decode-only: 1000 + 4 x 50 + 0.01 x 404 = 1204.04 us; 2.5 times that is 3010.1 us: 35 prefill tokens from depth 0
+  // on (1750 us and 0.01 x 630), but not 36 (1800 and 6.66).
+  std::vector<SequenceLoad> loads = {decode(100), decode(100), decode(100), decode(100), prefill(400)};
+  StepPlan plan = plan_of(loads, cost);
+  EXPECT_EQ(count_of(plan, 4), 35u);
+  EXPECT_LE(cost.estimate(plan.tokens, plan.context), 2.5 * cost.estimate(4, 404));
+  EXPECT_GT(cost.estimate(plan.tokens + 1, plan.context + 36), 2.5 * cost.estimate(4, 404));
+  // An explicit limit holds too: 1200 + 50 n <= 2000.
+  plan = plan_of(loads, cost, {.max_step_us = 2000.0});
+  EXPECT_EQ(count_of(plan, 4), 16u);
+  // However tight it is, 16 tokens go on.
+  plan = plan_of(loads, cost, {.max_step_us = 1.0});
+  EXPECT_EQ(count_of(plan, 4), 16u);
+  EXPECT_EQ(plan.tokens, 20u);
+  // Deep prefills are dearer, so fewer of their tokens fit.
+  loads[4] = prefill(400, 100000);
+  plan = plan_of(loads, cost);
+  EXPECT_EQ(count_of(plan, 4), 16u);
+}
+
+TEST(Scheduler, BeforeTheFirstDecodeOnlyStepAMixedOneTakes64) {
+  ScriptedCost cost;
+  cost.measured = false;
+  const StepPlan plan = plan_of({decode(10), prefill(400), prefill(400)}, cost);
+  EXPECT_EQ(count_of(plan, 0), 1u);
+  EXPECT_EQ(plan.tokens, 1u + 64u);
+}
+
+TEST(Scheduler, DecodesOnlyIsSaid) {
+  const ScriptedCost cost;
+  EXPECT_TRUE(plan_of({decode(1), decode(2)}, cost).decodes_only);
+  EXPECT_FALSE(plan_of({decode(1), prefill(2)}, cost).decodes_only);
+  EXPECT_FALSE(plan_of({prefill(2)}, cost).decodes_only);
+  EXPECT_EQ(plan_of({}, cost).chunks.size(), 0u);
+}
+
+TEST(Scheduler, MoreDecodesThanTokensTakeTurns) {
+  const ScriptedCost cost;
+  std::vector<SequenceLoad> loads(10, decode(5));
+  std::vector<int> served(10, 0);
+  for (int step = 0; step < 10; ++step) {
+    const StepPlan plan = plan_of(loads, cost, {.max_num_batched_tokens = 3});
+    EXPECT_EQ(plan.tokens, 3u);
+    for (SequenceLoad& load : loads) ++load.idle_steps;
+    for (const PlannedChunk& chunk : plan.chunks) {
+      loads[chunk.sequence].idle_steps = 0;
+      ++served[chunk.sequence];
+    }
+  }
+  EXPECT_GE(*std::ranges::min_element(served), 2);
+  EXPECT_LE(*std::ranges::max_element(served), 4);
+}
+
+// Runs plans over prefills that never end and returns the longest wait of any.
+uint32_t longest_wait(size_t prefills, size_t decodes, const CostModel& cost, SchedulerOptions options) {
+  std::vector<SequenceLoad> loads(decodes, decode(50));
+  loads.resize(prefills + decodes, prefill(1 << 20));
+  uint32_t longest = 0;
+  for (int step = 0; step < 40; ++step) {
+    const StepPlan plan = plan_of(loads, cost, options);
+    EXPECT_LE(plan.tokens, options.max_num_batched_tokens);
+    for (SequenceLoad& load : loads) ++load.idle_steps;
+    for (const PlannedChunk& chunk : plan.chunks) {
+      SequenceLoad& load = loads[chunk.sequence];
+      longest = std::max(longest, load.idle_steps);
+      load.idle_steps = 0;
+      if (load.remaining > 1) load.computed += chunk.count;
+    }
+  }
+  for (const SequenceLoad& load : loads) longest = std::max(longest, load.idle_steps);
+  return longest;
+}
+
+TEST(Scheduler, EveryPrefillAdvancesAtLeastEveryFourthStep) {
+  ScriptedCost cost;
+  for (const size_t prefills : {1u, 2u, 3u, 5u, 13u, 40u, 63u, 100u}) {
+    for (const size_t decodes : {0u, 1u, 8u}) {
+      for (const double max_step_us : {0.0, 1.0}) {
+        EXPECT_LE(longest_wait(prefills, decodes, cost, {.max_step_us = max_step_us}), 4u)
+            << prefills << " prefills, " << decodes << " decodes";
+      }
+    }
+  }
+}
+
+TEST(Scheduler, VictimIsTheLeastImportantThenTheLeastLost) {
+  // priority, preemptions, lost, order
+  EXPECT_EQ(Scheduler::victim({}), std::nullopt);
+  const auto victim = [](std::vector<VictimLoad> loads) { return *Scheduler::victim(loads); };
+  EXPECT_EQ(victim({{0, 0, 5, 1}, {0, 0, 3, 2}, {0, 0, 9, 3}}), 1u);
+  EXPECT_EQ(victim({{0, 0, 3, 1}, {0, 0, 3, 2}}), 1u);   // the youngest of equals
+  EXPECT_EQ(victim({{0, 2, 0, 1}, {0, 1, 90, 2}}), 1u);  // never the third time while another can go
+  EXPECT_EQ(victim({{0, 2, 7, 1}, {0, 3, 2, 2}}), 1u);   // all were twice: least lost again
+  EXPECT_EQ(victim({{1, 1, 90, 1}, {0, 0, 0, 2}}), 0u);  // the less important one
+}
+
+TEST(Scheduler, AdmissionLeavesRoomForWhoRuns) {
+  AdmissionLoad load{.available_bytes = 100,
+                     .needed_bytes = 60,
+                     .promised_bytes = 40,
+                     .others_running = true,
+                     .slots_wanted = 1,
+                     .slots_free = 1};
+  EXPECT_TRUE(Scheduler::may_admit(load));
+  load.promised_bytes = 41;
+  EXPECT_FALSE(Scheduler::may_admit(load));
+  load.others_running = false;
+  EXPECT_TRUE(Scheduler::may_admit(load));
+  load.slots_wanted = 2;
+  EXPECT_FALSE(Scheduler::may_admit(load));
+}
+
+TEST(OnlineCostModel, LearnsWhatStepsCost) {
+  OnlineCostModel model;
+  EXPECT_FALSE(model.decode_measured());
+  const auto truth = [](uint64_t tokens, uint64_t context) {
+    return 4000.0 + 120.0 * static_cast<double>(tokens) + 0.02 * static_cast<double>(context);
+  };
+  for (uint64_t step = 0; step < 60; ++step) {
+    const uint64_t tokens = step % 3 == 0 ? 512 : 1 + step % 8, context = tokens * (100 + 37 * step);
+    model.observe(tokens, context, truth(tokens, context), step % 3 != 0);
+  }
+  EXPECT_TRUE(model.decode_measured());
+  for (const auto& [tokens, context] : {std::pair<uint64_t, uint64_t>{4, 4000}, {64, 20000}, {500, 100000}}) {
+    EXPECT_NEAR(model.estimate(tokens, context) / truth(tokens, context), 1.0, 0.05) << tokens;
+  }
+}
+
+TEST(OnlineCostModel, FollowsAMachineThatSlowsDown) {
+  OnlineCostModel model;
+  for (int step = 0; step < 50; ++step) model.observe(1, 100, 1000.0, true);
+  EXPECT_NEAR(model.estimate(1, 100), 1000.0, 20.0);
+  for (int step = 0; step < 150; ++step) model.observe(1, 100, 3000.0, true);
+  EXPECT_NEAR(model.estimate(1, 100), 3000.0, 100.0);
+  // Where only single tokens were ever seen, more of them are not taken to be free.
+  EXPECT_GT(model.estimate(100, 10000), 3.0 * model.estimate(1, 100));
+  model.observe(1, 100, 0.0, true);  // a clock that stood still teaches nothing
+  EXPECT_GT(model.estimate(1, 100), 1000.0);
+}
+
+}  // namespace
+}  // namespace kvarto

@@ -1,0 +1,27 @@
+// StepPlan: what one step computes: for each chosen sequence a run of its next tokens. Plain data made by
+// Scheduler::plan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvarto {
+
+struct PlannedChunk {
+  size_t sequence = 0;  // index into the loads the plan was made from
+  uint64_t first = 0;   // position
+  uint32_t count = 0;
+};
+
+struct StepPlan {
+  std::vector<PlannedChunk> chunks;  // in the order of the loads
+  uint32_t tokens = 0;
+  uint64_t context = 0;  // keys attended, all rows together
+  bool decodes_only = false;
+};
+
+// Keys that `count` rows from position `first` on attend.
+inline uint64_t chunk_context(uint64_t first, uint64_t count) { return count * first + count * (count + 1) / 2; }
+
+}  // namespace kvarto

@@ -1,0 +1,15 @@
+// The planner's own numbers; its interface is kvarto/plan.h. Any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "kvarto/plan.h"
+
+namespace kvarto {
+
+// Of available memory, how much a default plan uses in all.
+inline constexpr double kPlanShare = 0.9;
+// Tokenizer, tables, block records, threads' stacks, code: measured at 30 to 50 MB with the sample models.
+inline constexpr size_t kOverheadBytes = size_t{64} << 20;
+
+}  // namespace kvarto
