@@ -132,6 +132,12 @@ class Engine {
   // Raw log-likelihoods: for each position of `ids`, visits row [vocabulary] of logits (prediction of the next token).
   Status score(std::span<const TokenId> ids, const std::function<void(size_t position, std::span<const float> logits)>& visit);
 
+  // The textbook loop's step: computes `tokens` after what `sequence` (opened in cache()) holds and returns the logits that
+  // follow the last one, [vocabulary]. First the prompt (from sequence.length() on), then one token at a time.
+  Result<std::vector<float>> forward(KvSequence& sequence, std::span<const TokenId> tokens);
+  // Ids that end generation; empty without a tokenizer.
+  std::vector<TokenId> stop_ids() const;
+
   // Text. encode: special tokens parsed unless `plain`; BOS in front when the model's rules want one and `bos` is set.
   Result<std::vector<TokenId>> encode(std::string_view text, bool plain = false, bool bos = true) const;
   std::string decode(std::span<const TokenId> ids, bool special = false) const;

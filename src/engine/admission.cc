@@ -41,27 +41,26 @@ uint32_t Engine::Impl::slots_used() const {
   return used;
 }
 
-// What running sequences will still take for the tokens known now and the next block of each.
+// What a sample will still take for the tokens known now and its next block, tails of its unborn siblings included.
+// Windows are as wide as its largest chunk to come makes them.
+size_t Engine::Impl::wanted_bytes(const Sample& sample) const {
+  const auto chunk =
+      static_cast<uint32_t>(std::min<uint64_t>(parts.options.max_num_batched_tokens, sample.remaining()));
+  const size_t whole = parts.layout.bytes_for_sequence(sample.tokens.size() + block_tokens(), std::max(chunk, 1u));
+  const size_t held = parts.layout.bytes_for_sequence(sample.sequence.length(), 1);
+  return (whole > held ? whole - held : 0) + sample.request->unborn * parts.layout.bytes_for_sequence(1, 1);
+}
+
 size_t Engine::Impl::promised_bytes() const {
-  const uint32_t chunk = parts.options.max_num_batched_tokens;
   size_t bytes = 0;
-  for (const Sample* sample : running) {
-    const size_t whole = parts.layout.bytes_for_sequence(sample->tokens.size() + block_tokens(), chunk);
-    const size_t held = parts.layout.bytes_for_sequence(sample->sequence.length(), 1);
-    const size_t tails = sample->request->unborn * parts.layout.bytes_for_sequence(1, 1);
-    bytes += (whole > held ? whole - held : 0) + tails;
-  }
+  for (const Sample* sample : running) bytes += wanted_bytes(*sample);
   return bytes;
 }
 
 bool Engine::Impl::fits_now(const Sample& sample, AdmissionLoad load) const {
   const KvCacheStats stats = cache->stats();
-  const size_t whole =
-      parts.layout.bytes_for_sequence(sample.tokens.size() + block_tokens(), parts.options.max_num_batched_tokens);
-  const size_t held = parts.layout.bytes_for_sequence(sample.sequence.length(), 1);
   load.available_bytes = stats.free_bytes + stats.cached_bytes;
-  load.needed_bytes =
-      (whole > held ? whole - held : 0) + sample.request->unborn * parts.layout.bytes_for_sequence(1, 1);
+  load.needed_bytes = wanted_bytes(sample);
   return Scheduler::may_admit(load);
 }
 

@@ -98,6 +98,8 @@ void Engine::Impl::replace_beams(RequestState& request, std::span<const BeamStep
         child.sequence = std::move(*forked);
       }
     }
+    // The slot of a parent that gave way may be taken by now.
+    if (slots_used() == parts.options.max_num_seqs) child.sequence = KvSequence();
     if (child.sequence) {
       start_running(child);
     } else {

@@ -92,7 +92,7 @@ TEST(Beams, PromptIsComputedOnce) {
 
 // The pool holds two beams of three beside nothing else; neighbours come and go.
 TEST(Beams, SurvivePreemption) {
-  FakeEngine fake({.blocks = 9});
+  FakeEngine fake({.blocks = 6});
   std::vector<Request> requests;
   std::vector<RequestId> ids;
   for (uint32_t i = 0; i < 3; ++i) {

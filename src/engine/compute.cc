@@ -132,48 +132,4 @@ void Engine::Impl::choose_token(Sample& sample, std::span<const float> row) {
   }
 }
 
-// --- score
-
-Status Engine::Impl::score(std::span<const TokenId> ids,
-                           const std::function<void(size_t, std::span<const float>)>& visit) {
-  if (ids.empty()) return fail(ErrorCode::invalid_argument, "there are no ids to score; give at least 1");
-  if (ids.size() > limits.max_model_len) {
-    return fail(ErrorCode::invalid_argument, std::to_string(ids.size()) + " ids exceed max_model_len " +
-                                                 std::to_string(limits.max_model_len) + "; score fewer at once");
-  }
-  for (const TokenId id : ids) {
-    if (id < 0 || static_cast<uint32_t>(id) >= vocabulary()) {
-      return fail(ErrorCode::invalid_argument, "id " + std::to_string(id) + " is outside the vocabulary of " +
-                                                   std::to_string(vocabulary()) + " tokens");
-    }
-  }
-  OpenOptions cold;
-  cold.read_cache = false;
-  KvSequence sequence = cache->open(ids, cold).sequence;
-  const size_t chunk = std::min(kLogitRows, parts.options.max_num_batched_tokens);
-  for (size_t first = 0; first < ids.size(); first += chunk) {
-    RETURN_IF_ERROR(score_chunk(sequence, ids.subspan(first, std::min(chunk, ids.size() - first)), visit));
-  }
-  return {};
-}
-
-Status Engine::Impl::score_chunk(KvSequence& sequence, std::span<const TokenId> ids,
-                                 const std::function<void(size_t, std::span<const float>)>& visit) {
-  const auto count = static_cast<uint32_t>(ids.size());
-  const uint64_t first = sequence.length();
-  RETURN_IF_ERROR(cache->reserve(sequence, count));
-  logit_rows.clear();
-  for (uint32_t row = 0; row < count; ++row) logit_rows.push_back(row);
-  const BatchSequence rows{0, count, first, cache->views(sequence)};
-  parts.model->forward({.tokens = ids, .sequences = {&rows, 1}, .logit_rows = logit_rows, .trace = {}}, parts.workspace,
-                       reinterpret_cast<float*>(hidden.data()));
-  auto* const out = reinterpret_cast<float*>(logits.data());
-  parts.model->logits(reinterpret_cast<const float*>(hidden.data()), count, out);
-  cache->commit(sequence, ids);
-  for (uint32_t row = 0; row < count; ++row) {
-    visit(first + row, std::span<const float>(out + size_t{row} * vocabulary(), vocabulary()));
-  }
-  return {};
-}
-
 }  // namespace kvarto

@@ -104,6 +104,17 @@ Status Engine::score(std::span<const TokenId> ids,
   }
 }
 
+Result<std::vector<float>> Engine::forward(KvSequence& sequence, std::span<const TokenId> tokens) {
+  RETURN_IF_ERROR(health());
+  try {
+    return impl_->forward(sequence, tokens);
+  } catch (const std::exception& bug) {
+    impl_->poison(bug.what());
+    impl_->sweep();
+    return fail(ErrorCode::internal, bug.what());
+  }
+}
+
 EngineStats Engine::stats() const {
   EngineStats stats = impl_->totals;
   if (impl_->cache != nullptr) stats.kv = impl_->cache->stats();

@@ -1,6 +1,7 @@
 // Engine::Impl: the engine's state and the parts of a step. Each file of this folder named after a part implements it:
-// admission.cc (who runs, who gives way), compute.cc (the batch, the forward pass, what follows from logits), beams.cc,
-// finish.cc (how requests end). Owner's thread, but for `inbox`, `limits` and the immutable parts.
+// admission.cc (who runs, who gives way), compute.cc (the batch, the forward pass, what follows from logits), direct.cc
+// (score, forward), beams.cc, finish.cc (how requests end). Owner's thread, but for `inbox`, `limits` and the immutable
+// parts.
 #pragma once
 
 #include <deque>
@@ -46,6 +47,7 @@ struct Engine::Impl {
   // --- admission.cc
   bool try_admit(Sample& sample);
   bool fits_now(const Sample& sample, AdmissionLoad load) const;
+  size_t wanted_bytes(const Sample& sample) const;
   size_t promised_bytes() const;
   uint32_t slots_used() const;
   void find_computing_prefixes();
@@ -62,9 +64,12 @@ struct Engine::Impl {
   void take_row(Sample& sample, std::span<const float> row);
   void bear_children(Sample& parent);
   void choose_token(Sample& sample, std::span<const float> row);
+
+  // --- direct.cc
+  Status check_ids(std::span<const TokenId> ids, uint64_t length) const;
+  Status compute_ids(KvSequence& sequence, std::span<const TokenId> ids, std::span<const uint32_t> rows_wanted);
   Status score(std::span<const TokenId> ids, const std::function<void(size_t, std::span<const float>)>& visit);
-  Status score_chunk(KvSequence& sequence, std::span<const TokenId> ids,
-                     const std::function<void(size_t, std::span<const float>)>& visit);
+  Result<std::vector<float>> forward(KvSequence& sequence, std::span<const TokenId> ids);
 
   // --- beams.cc
   void take_beam_row(Sample& sample, std::span<const float> row);

@@ -1,15 +1,15 @@
 // From a file to an engine: read, plan, refuse or load.
+#include "engine/load.h"
+
 #include <algorithm>
 
 #include "backend/cpu_memory.h"
 #include "base/cpu.h"
 #include "base/numerics.h"
 #include "engine/engine_impl.h"
-#include "kvarto/plan.h"
 #include "model/list.h"
 
 namespace kvarto {
-namespace {
 
 KvLayoutOptions layout_options(const EngineOptions& options) {
   const KvDtype automatic = KvDtype::f16;  // what `auto` means for GGUF
@@ -37,11 +37,9 @@ Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, con
                       .kv_cache_memory_bytes = options.kv_cache_memory_bytes});
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Engine>> Engine::load(const std::string& gguf_path, const EngineOptions& options) {
+Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, const EngineOptions& options,
+                               SimdTarget target) {
   RETURN_IF_ERROR(validate(options));
-  ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(gguf_path));
   ASSIGN_OR_RETURN(const ModelConfig config, read_config(*file));
   EngineParts parts;
   parts.options = options;
@@ -52,7 +50,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const std::string& gguf_path, const
   parts.chat_template = chat_template.value_or("");
 
   parts.ledger = std::make_shared<Ledger>(plan.total_bytes);
-  const std::shared_ptr<Backend> backend = cpu_backend({.threads = options.threads, .ledger = parts.ledger});
+  const std::shared_ptr<Backend> backend =
+      cpu_backend({.threads = options.threads, .ledger = parts.ledger, .target = target});
   ASSIGN_OR_RETURN(parts.model, load_model(file, backend, {.progress = options.progress}));
   ASSIGN_OR_RETURN(parts.workspace, Workspace::make(config, options.max_num_batched_tokens, parts.ledger));
   parts.kv_bytes = plan.kv_bytes;
@@ -61,11 +60,17 @@ Result<std::unique_ptr<Engine>> Engine::load(const std::string& gguf_path, const
   // Two files with equal contents may share blocks; two kinds of arithmetic may not.
   parts.name_space = "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32);
 
-  parts.info.model_path = gguf_path;
+  parts.info.model_path = file->name();
   parts.info.numerics = kNumericsF32;
   parts.info.simd_target = simd_target_name(backend->target());
   parts.info.threads = backend->threads();
   parts.info.weight_bytes = plan.lines.front().bytes;
+  return parts;
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(const std::string& gguf_path, const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(gguf_path));
+  ASSIGN_OR_RETURN(EngineParts parts, load_parts(file, options));
   return assemble(std::move(parts));
 }
 

@@ -20,10 +20,10 @@ namespace kvarto {
 // What the sampler knows of a sample besides the row.
 struct SampleContext {
   const SamplingParams* params = nullptr;
-  std::span<const TokenId> stop_ids;  // ascending; may not come before min_tokens
+  std::span<const TokenId> stop_ids = {};  // ascending; may not come before min_tokens
   uint64_t seed = 0;
   uint32_t sample_index = 0;
-  std::span<const TokenId> tokens;  // prompt and output
+  std::span<const TokenId> tokens = {};  // prompt and output
   size_t prompt_tokens = 0;
   // Occurrences in the output; kept only where a penalty wants them.
   const std::unordered_map<TokenId, uint32_t>* output_counts = nullptr;
@@ -31,8 +31,8 @@ struct SampleContext {
 
 struct SampledToken {
   TokenId token = 0;
-  std::optional<float> logprob;   // when logprobs were asked for
-  std::vector<TokenLogprob> top;  // params.logprobs alternatives, best first
+  std::optional<float> logprob = {};   // when logprobs were asked for
+  std::vector<TokenLogprob> top = {};  // params.logprobs alternatives, best first
 };
 
 class Sampler {

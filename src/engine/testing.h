@@ -61,20 +61,21 @@ class FakeModel : public Model {
     computed_rows += batch.tokens.size();
     if (clock != nullptr) clock->now += 1000 + 100 * batch.tokens.size();
     if (before_forward) before_forward(batch);
-    for (uint32_t layer = 0; layer < 2; ++layer) write(batch, layer);
-    size_t out = 0;
-    for (const BatchSequence& s : batch.sequences) {
-      for (uint32_t row = 0; row < s.count; ++row) {
-        if (out == batch.logit_rows.size() || batch.logit_rows[out] != s.first_row + row) continue;
-        const uint64_t position = s.first_position + row;
-        uint64_t state = kSeed;
-        for (uint64_t p = 0; p <= position; ++p) state = fold(state, p, read(s, 0, p, position));
-        const uint64_t from = position + 1 > kFakeWindow ? position + 1 - kFakeWindow : 0;
-        for (uint64_t p = from; p <= position; ++p) state = fold(state, p, read(s, 1, p, position));
-        fill(state, hidden + out * kFakeVocabulary);
-        ++out;
+    // One layer after the other: raw tiles of blocks that this step fills hold one layer at a time.
+    std::vector<uint64_t> states(batch.logit_rows.size(), kSeed);
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      write(batch, layer);
+      size_t out = 0;
+      for (const BatchSequence& s : batch.sequences) {
+        for (; out < states.size() && batch.logit_rows[out] < s.first_row + s.count; ++out) {
+          const uint64_t position = s.first_position + batch.logit_rows[out] - s.first_row;
+          for (uint64_t p = first_seen(layer, position); p <= position; ++p) {
+            states[out] = fold(states[out], p, read(s, layer, p, position));
+          }
+        }
       }
     }
+    for (size_t i = 0; i < states.size(); ++i) fill(states[i], hidden + i * kFakeVocabulary);
   }
   void logits(const float* hidden, size_t rows, float* out) const override {
     std::memcpy(out, hidden, rows * kFakeVocabulary * sizeof(float));
@@ -84,8 +85,7 @@ class FakeModel : public Model {
   static std::vector<float> reference(std::span<const TokenId> tokens) {
     uint64_t state = kSeed;
     for (uint64_t p = 0; p < tokens.size(); ++p) state = fold(state, p, tokens[p]);
-    const uint64_t from = tokens.size() > kFakeWindow ? tokens.size() - kFakeWindow : 0;
-    for (uint64_t p = from; p < tokens.size(); ++p) state = fold(state, p, tokens[p]);
+    for (uint64_t p = first_seen(1, tokens.size() - 1); p < tokens.size(); ++p) state = fold(state, p, tokens[p]);
     std::vector<float> row(kFakeVocabulary);
     fill(state, row.data());
     return row;
@@ -105,6 +105,9 @@ class FakeModel : public Model {
   }
   static uint64_t fold(uint64_t state, uint64_t position, int64_t token) {
     return mix(state ^ (position * 1000003u + static_cast<uint64_t>(token) + 1));
+  }
+  static uint64_t first_seen(uint32_t layer, uint64_t position) {
+    return layer == 1 && position + 1 > kFakeWindow ? position + 1 - kFakeWindow : 0;
   }
   static void fill(uint64_t state, float* row) {
     for (uint64_t v = 0; v < kFakeVocabulary; ++v) {
@@ -156,7 +159,7 @@ struct FakeSetup {
   size_t blocks = 1000;
   uint32_t block_tokens = 16;
   bool separate_tails = false;
-  EngineOptions options;
+  EngineOptions options = {};
 };
 struct FakeEngine {
   explicit FakeEngine(FakeSetup setup = {}) {

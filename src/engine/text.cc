@@ -16,6 +16,11 @@ std::string Engine::decode(std::span<const TokenId> ids, bool special) const {
   return tokenizer == nullptr ? std::string() : tokenizer->decode(ids, special);
 }
 
+std::vector<TokenId> Engine::stop_ids() const {
+  const Tokenizer* tokenizer = impl_->parts.tokenizer.get();
+  return tokenizer == nullptr ? std::vector<TokenId>() : tokenizer->stop_ids();
+}
+
 bool Engine::has_chat_template() const { return !impl_->parts.chat_template.empty(); }
 
 Result<std::string> Engine::render_chat(std::string_view messages_json, bool add_generation_prompt) const {

@@ -165,6 +165,17 @@ TEST(KvCache, TwoColdSequencesOfOneTextKeepOneName) {
   EXPECT_EQ(cache->audit(), "");
 }
 
+TEST(KvCache, NothingIsFoundBeforeItIsCommitted) {
+  Cache cache({full_layer()});
+  KvSequence s = cache->open(text(1, 40)).sequence;
+  ASSERT_TRUE(cache->reserve(s, 40).has_value());
+  EXPECT_EQ(cache->match(text(1, 40)).tokens, 0u);
+  cache->cancel(s);
+  EXPECT_EQ(cache->match(text(1, 40)).tokens, 0u);
+  cache.grow(s, text(1, 40));
+  EXPECT_EQ(cache->match(text(1, 40)).tokens, 32u);
+}
+
 // The named copy of a block can be replaced while a sequence with its own copy goes on, and names grow back from there.
 TEST(KvCache, NamesGrowBackFromASequencesOwnBlocks) {
   Cache cache({full_layer()}, 10);

@@ -137,7 +137,7 @@ struct Limits {
   uint64_t output_bytes = 64ull << 20;   // of the rendered text
   uint64_t memory_bytes = 256ull << 20;  // of everything made while rendering
   int call_depth = 200;                  // macros within macros
-  int node_depth = 3000;                 // expressions within expressions, over all macros
+  int node_depth = 1000;                 // expressions within expressions, over all macros
   int value_depth = 200;                 // lists within lists, when one is printed or compared
   int64_t range_items = 100'000;         // as the sandbox of Python's jinja2 has it
 };
