@@ -128,3 +128,10 @@ function(kvarto_fuzzers)
     target_link_options(${stem} PRIVATE -fsanitize=fuzzer,address,undefined)
   endforeach()
 endfunction()
+
+# The tiny models that src/cli/tiny_models.cc compiles into the program.
+function(kvarto_tiny_models)
+  set(folder ${PROJECT_SOURCE_DIR}/tests/tiny)
+  set_source_files_properties(src/cli/tiny_models.cc PROPERTIES COMPILE_DEFINITIONS KVARTO_TINY_FOLDER="${folder}"
+    OBJECT_DEPENDS "${folder}/tiny_llama.gguf;${folder}/tiny_gemma3.gguf")
+endfunction()

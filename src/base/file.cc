@@ -15,6 +15,7 @@ namespace {
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, mode_t mode = 0644) : fd_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
@@ -30,6 +31,19 @@ class Descriptor {
 tl::unexpected<Error> os_error(const std::string& path, const char* what) {
   const int e = errno;
   return fail(e == ENOENT ? ErrorCode::not_found : ErrorCode::io, path + ": " + what + ": " + std::strerror(e));
+}
+
+// The whole content, on the disk; with the permissions that a new file would have.
+Status write_all(const Descriptor& fd, const std::string& path, std::string_view content) {
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t n = ::write(fd.get(), content.data() + done, content.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return os_error(path, "cannot write");
+    done += static_cast<size_t>(n);
+  }
+  if (::fchmod(fd.get(), 0644) != 0 || ::fsync(fd.get()) != 0) return os_error(path, "cannot sync");
+  return {};
 }
 
 }  // namespace
@@ -91,21 +105,17 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
 }
 
 Status write_file_atomically(const std::string& path, std::string_view content) {
-  const std::string temporary = path + ".tmp";
+  std::string temporary = path + ".XXXXXX";  // a name of its own: two writers of one file do not meet
+  Status written;
   {
-    Descriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    Descriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
     if (!fd.ok()) return os_error(temporary, "cannot create");
-    size_t done = 0;
-    while (done < content.size()) {
-      const ssize_t n = ::write(fd.get(), content.data() + done, content.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return os_error(temporary, "cannot write");
-      done += static_cast<size_t>(n);
-    }
-    if (::fsync(fd.get()) != 0) return os_error(temporary, "cannot sync");
+    written = write_all(fd, temporary, content);
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return os_error(path, "cannot rename into place");
-  return {};
+  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (written) written = os_error(path, "cannot rename into place");
+  ::unlink(temporary.c_str());
+  return written;
 }
 
 }  // namespace kvarto

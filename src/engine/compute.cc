@@ -1,6 +1,7 @@
 // One step's work: the batch, the forward pass, what is committed, and the tokens that follow from the logits.
 #include <algorithm>
 
+#include "base/fault.h"
 #include "engine/engine_impl.h"
 
 namespace kvarto {
@@ -108,13 +109,14 @@ void Engine::Impl::bear_children(Sample& parent) {
 
 void Engine::Impl::choose_token(Sample& sample, std::span<const float> row) {
   RequestState& request = *sample.request;
-  const SampleContext context{.params = &request.params(),
-                              .stop_ids = request.rules.stop_ids,
-                              .seed = request.seed,
-                              .sample_index = request.request.sample_index + sample.index,
-                              .tokens = sample.tokens,
-                              .prompt_tokens = request.prompt_tokens(),
-                              .output_counts = sample.output.counts()};
+  const SampleContext context{
+      .params = &request.params(),
+      .stop_ids = request.rules.stop_ids,
+      .seed = request.seed,
+      .sample_index = request.request.sample_index + sample.index + (fault(7) ? sample.preemptions : 0),
+      .tokens = sample.tokens,
+      .prompt_tokens = request.prompt_tokens(),
+      .output_counts = sample.output.counts()};
   const Result<SampledToken> chosen = sampler.sample(row, context);
   if (!chosen) return end_request(request, FinishReason::error, chosen.error());
   sample.output.hash_row(row);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/fault.h"
 #include "base/vmath.h"
 #include "engine/rng.h"
 
@@ -15,7 +16,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 TokenId argmax(std::span<const float> row) {
   size_t best = 0;
   for (size_t i = 1; i < row.size(); ++i) {
-    if (row[i] > row[best]) best = i;
+    if (row[i] > row[best] || (fault(12) && row[i] == row[best])) best = i;
   }
   return static_cast<TokenId>(best);
 }

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/fault.h"
+
 namespace kvarto {
 namespace {
 
@@ -85,7 +87,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   for (size_t i = 0; i < loads.size(); ++i) {
     if (loads[i].remaining > 1) prefills.push_back(i);
   }
-  uint64_t room = options_.max_num_batched_tokens - draft.tokens;
+  uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - draft.tokens;
   double limit_us = std::numeric_limits<double>::infinity();
   uint64_t floor_tokens = room;
   const uint64_t served = (prefills.size() + kAdvanceEvery - 1) / kAdvanceEvery;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/fault.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kv/attend.cc"
 #include "hwy/foreach_target.h"
@@ -29,10 +31,14 @@ struct AttendTile {
   float* scores = nullptr;          // [rows][kSplitTokens]
   size_t rows() const { return size_t{tokens} * group; }
   uint64_t position(size_t row) const { return first_position + row / group; }
+  // Newest key that the row sees: its own.
+  uint64_t newest(size_t row) const {
+    return fault(9) ? std::min(position(row) + 1, position(row) | 15) : position(row);
+  }
   // Oldest key that the row sees.
   uint64_t oldest(size_t row) const {
     const uint64_t p = position(row);
-    return window == 0 || p + 1 < window ? 0 : p + 1 - window;
+    return window == 0 || p + 1 < window ? 0 : p + (fault(10) ? 2 : 1) - window;
   }
 };
 
@@ -131,7 +137,7 @@ inline void mix_split(SimdTarget target, const AttendTile& tile, uint64_t split_
       const size_t n = whole ? std::min(kMaxKernelRows, tile.rows() - row) : 1;
       size_t from = 0, to = 16;
       if (!whole) {
-        const uint64_t oldest = tile.oldest(row), newest = tile.position(row);
+        const uint64_t oldest = tile.oldest(row), newest = tile.newest(row);
         if (newest < key || oldest > key + 15) continue;
         from = oldest > key ? oldest - key : 0;
         to = std::min<uint64_t>(16, newest - key + 1);
@@ -146,7 +152,7 @@ void attend_split(SimdTarget target, const AttendTile& tile, uint64_t split, flo
   const size_t dims = tile.view->group->layers[tile.layer].planes[1].padded_dims;
   const uint64_t start = split * kSplitTokens;
   const uint64_t first = std::max(start, tile.oldest(0));
-  const uint64_t last = std::min(start + kSplitTokens, tile.position(tile.rows() - 1) + 1);
+  const uint64_t last = std::min(start + kSplitTokens, tile.newest(tile.rows() - 1) + 1);
   std::fill_n(out, tile.rows() * dims, 0.0f);
   for (size_t row = 0; row < tile.rows(); ++row) {
     max_sum[2 * row] = -std::numeric_limits<float>::infinity();
@@ -155,7 +161,7 @@ void attend_split(SimdTarget target, const AttendTile& tile, uint64_t split, flo
   if (first >= last) return;
   score_split(target, tile, start, first, last);
   for (size_t row = 0; row < tile.rows(); ++row) {
-    const uint64_t from = std::max(start, tile.oldest(row)), to = std::min(last, tile.position(row) + 1);
+    const uint64_t from = std::max(start, tile.oldest(row)), to = std::min(last, tile.newest(row) + 1);
     if (from >= to) continue;
     softmax_row(*tile.shape, tile.scores + row * kSplitTokens, from - start, to - start, max_sum[2 * row],
                 max_sum[2 * row + 1]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "model/weights.h"
 
 
@@ -75,7 +76,8 @@ class Transformer : public Model {
   void fill_positions(const Batch& batch, Workspace& ws) const {
     ws.positions.resize(batch.tokens.size());
     for (const BatchSequence& sequence : batch.sequences) {
-      for (uint32_t t = 0; t < sequence.count; ++t) ws.positions[sequence.first_row + t] = sequence.first_position + t;
+      const uint64_t first = sequence.first_position - (fault(11) && sequence.first_position > 0 && sequence.count > 1);
+      for (uint32_t t = 0; t < sequence.count; ++t) ws.positions[sequence.first_row + t] = first + t;
     }
     for (size_t r = 0; r < ropes_.size(); ++r) backend_->rope_rows(ropes_[r], ws.positions, ws.cos[r], ws.sin[r]);
   }

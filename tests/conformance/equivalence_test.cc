@@ -163,7 +163,7 @@ void check_preemption(const Setting& s) {
   EngineOptions options = options_for(s);
   options.max_num_batched_tokens = 64;
   options.max_model_len = 256;
-  options.kv_cache_memory_bytes = pool_bytes(s, 240, 1, 3.5);
+  options.kv_cache_memory_bytes = pool_bytes(s, 240, 1, s.separate_tails ? 3.2 : 3.5);
   const auto tight = load(s, options);
   const auto roomy = load(s, options_for(s));
   std::vector<Request> four;

@@ -1,0 +1,30 @@
+// The units of work that `kvarto bench` times. Main thread, which owns the engine.
+#pragma once
+
+#include <cstdint>
+
+#include "cli/bench.h"
+#include "kvarto/engine.h"
+
+namespace kvarto {
+
+struct WorkTime {
+  double seconds = 0;
+  uint64_t tokens = 0;    // computed or generated, all sequences together
+  double read_bytes = 0;  // weights once a step, and the KV of every sequence once a step
+};
+
+// `depth` tokens that the sequences of one case share; in the cache after warm_up().
+std::vector<TokenId> depth_ids(const Engine& engine, uint32_t depth);
+Status warm_up(Engine& engine, const std::vector<TokenId>& shared);
+// `batch` prompts of `count` own tokens each behind the shared ones.
+Result<WorkTime> time_prompt(Engine& engine, const std::vector<TokenId>& shared, uint32_t batch, uint32_t count,
+                             std::mt19937_64& random);
+// `batch` sequences generate `count` tokens each; timed from the moment all have their first.
+Result<WorkTime> time_generation(Engine& engine, const std::vector<TokenId>& shared, uint32_t batch, uint32_t count,
+                                 std::mt19937_64& random);
+// The same tokens without a KV cache: each is a prompt of all before it. One step per token.
+Result<WorkTime> time_recompute(Engine& engine, const std::vector<TokenId>& shared, uint32_t batch, uint32_t count,
+                                std::mt19937_64& random);
+
+}  // namespace kvarto

@@ -1,0 +1,58 @@
+// The program `kvarto`: finds the verb, hands it its flags, prints its error. Exit codes: 0, 1 (failed), 2 (wrong
+// usage), 130 (Ctrl-C).
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <map>
+
+#include "cli/list.h"
+#include "cli/output.h"
+
+namespace kvarto {
+namespace {
+
+void print_error(const std::string& message) { note("kvarto: error: " + message); }
+
+int run_verb(const VerbAction& action) {
+  const Result<int> outcome = action();
+  if (outcome) return *outcome;
+  if (!outcome.error().message.empty()) print_error(outcome.error().message);
+  return 1;
+}
+
+// The first line only: CLI11 adds advice of its own on further ones.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Runs language models through a paged, bit-exact KV cache", "kvarto");
+  app.set_version_flag("--version", std::string("kvarto ") + KVARTO_VERSION);
+  app.require_subcommand(1);
+  app.footer("`kvarto VERB --help` has a verb's flags and examples.");
+  app.option_defaults()->always_capture_default();
+  std::map<const CLI::App*, VerbAction> actions;
+  for (const Verb& verb : verbs()) {
+    CLI::App* sub = app.add_subcommand(std::string(verb.name), std::string(verb.summary));
+    sub->footer("Examples:\n" + std::string(verb.examples));
+    actions[sub] = verb.declare(*sub);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const auto chosen = app.get_subcommands();
+    const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
+    print_error(first_line(error.what()) + "; see `kvarto" + verb + " --help`");
+    return 2;
+  }
+  return run_verb(actions.at(app.get_subcommands().front()));
+}
+
+}  // namespace
+}  // namespace kvarto
+
+int main(int argc, char** argv) {
+  // A reader that goes away shows as a failed write, so that a run can end its requests and files in order.
+  std::signal(SIGPIPE, SIG_IGN);
+  return kvarto::run_program(argc, argv);
+}
