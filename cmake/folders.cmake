@@ -109,6 +109,18 @@ function(kvarto_examples)
   endforeach()
 endfunction()
 
+# bench/x_bench.cc becomes the program x_bench. Each sees the whole library.
+function(kvarto_benchmarks)
+  find_package(benchmark REQUIRED)
+  kvarto_objects(7 "" objects)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*_bench.cc)
+  foreach(file ${files})
+    get_filename_component(stem ${file} NAME_WE)
+    add_executable(${stem} ${file})
+    target_link_libraries(${stem} PRIVATE ${objects} benchmark::benchmark)
+  endforeach()
+endfunction()
+
 # A fuzz target links base, format and the folders that it includes, not all: clang with sanitizers is slow on SIMD kernels.
 function(kvarto_fuzzers)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cc)

@@ -136,12 +136,12 @@ stage_examples() {
 
 stage_servers() {
   local file found=""
-  for file in tests/http/*_test.py tests/browser/*_test.py; do
+  for file in tests/cli/*_test.py tests/http/*_test.py tests/browser/*_test.py; do
     [[ -f $file ]] || continue
     found=yes
     check "$(basename "$file" .py)" python3 "$file" build/dev/kvarto
   done
-  [[ -n $found ]] || nothing_yet "no server"
+  [[ -n $found ]] || nothing_yet "no program"
 }
 
 # Puts a command off address randomisation, over which the sanitizers stumble; not every container allows that.

@@ -85,6 +85,8 @@ struct EngineStats {
   uint32_t running = 0, waiting = 0;
   uint64_t steps = 0, preemptions = 0, recomputed_tokens = 0;
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once per request, never when it resumes
+  bool kv_balanced = true;           // free + active + cached + remainders == arena; false is a bug of ours
+  uint64_t saturated_kv_values = 0;  // K or V beyond the range of a half float, stored as its largest value
   uint64_t internal_errors = 0;  // steps that failed by a bug of ours; see health()
   uint64_t prompt_tokens = 0, computed_prompt_tokens = 0, generated_tokens = 0;
   double waste_mean = 0, waste_at_peak = 0;  // share of active KV bytes that hold no live token: mean over steps; at the step

@@ -82,6 +82,7 @@ struct KvCacheStats {
   double usage() const { return arena_bytes == 0 ? 0.0 : static_cast<double>(active_bytes) / static_cast<double>(arena_bytes); }
 };
 
+// Every call takes sequences that were opened in this cache; another one is a bug of the caller (CHECK).
 class KvCache {
  public:
   // Errors: an arena too small for one block and tail per group (with the numbers), memory refused by the OS.
@@ -101,6 +102,9 @@ class KvCache {
   };
   // A new sequence that shares the cached prefix of `prompt`. Takes no new block, never fails.
   Opened open(std::span<const TokenId> prompt, const OpenOptions& options = {});
+
+  // Whether `sequence` was opened here and this is still the cache it was opened in.
+  bool owns(const KvSequence& sequence) const;
 
   // Takes the blocks that the next `count` tokens need in every group, replacing idle cached blocks where nothing is free.
   // All or nothing: on out_of_memory (needs/has in the message) the sequence is unchanged. At most one reservation at a time;

@@ -67,6 +67,8 @@ class Backend {
   virtual void add(const float* a, size_t rows, size_t n, float* b) = 0;  // b += a
   virtual void soft_cap(float* x, size_t rows, size_t n, float cap) = 0;
   virtual void append(std::span<const AppendRows> sequences) = 0;
+  // KV values that were beyond the range of a half float and saturated, since the backend was made.
+  virtual uint64_t saturated_values() const = 0;
   virtual void attend(std::span<const AttendRows> sequences, const AttentionShape& shape) = 0;
 };
 

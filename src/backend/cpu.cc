@@ -88,7 +88,10 @@ class CpuBackend : public Backend {
     each_row(rows, [&](size_t r) { ops_.soft_cap(x + r * n, n, cap); });
   }
 
-  void append(std::span<const AppendRows> sequences) override { kvarto::append(target_, sequences, pool_); }
+  void append(std::span<const AppendRows> sequences) override {
+    saturated_ += kvarto::append(target_, sequences, pool_);
+  }
+  uint64_t saturated_values() const override { return saturated_; }
   void attend(std::span<const AttendRows> sequences, const AttentionShape& shape) override {
     kvarto::attend(target_, sequences, shape, pool_, scratch_);
   }
@@ -112,6 +115,7 @@ class CpuBackend : public Backend {
   const Ops& ops_;
   ThreadPool pool_;
   AttendScratch scratch_;
+  uint64_t saturated_ = 0;
 };
 
 Result<const WeightFormat*> format_of(const GgufFile& file, const GgufTensor& tensor) {

@@ -59,6 +59,7 @@ struct Fence {
   uint64_t ticket = 0;
 };
 
+// Sealing is not here: it needs codecs, and runs on the workers as part of the backend's append operation.
 // Addresses are opaque outside the backend's kernels: others may add offsets, never dereference.
 class BlockMemory {
  public:

@@ -38,7 +38,8 @@ std::string identity_of(const RunFlags& flags, const Engine& engine, const std::
   const SamplingParams p = sampling_params(s, 0.0f);
   nlohmann::ordered_json json;
   json["model"] = engine.info().model_path;
-  json["model_bytes"] = std::filesystem::file_size(engine.info().model_path);
+  std::error_code unknown;
+  json["model_bytes"] = std::filesystem::file_size(engine.info().model_path, unknown);
   json["numerics"] = engine.info().numerics;
   json["kv_dtype"] = engine.info().kv_dtype;
   json["max_model_len"] = engine.info().max_model_len;

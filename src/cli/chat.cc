@@ -1,4 +1,5 @@
 // A chat on a terminal: the history goes through the template anew each turn, and the prefix cache keeps that cheap.
+#include <poll.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -46,15 +47,19 @@ class LineReader {
         pending_.erase(0, end + 1);
         return LineEnd::line;
       }
+      // A signal may come just before a wait, and to another thread: the flag is asked again and again.
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      const int ready = ::poll(&input, 1, /*timeout_ms=*/100);
+      if (interrupted()) {
+        pending_.clear();
+        return LineEnd::interrupted;
+      }
+      if (ready <= 0) continue;
       char buffer[4096];
       const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
       if (count > 0) {
         pending_.append(buffer, static_cast<size_t>(count));
-      } else if (count < 0 && errno == EINTR) {
-        if (!interrupted()) continue;
-        pending_.clear();
-        return LineEnd::interrupted;
-      } else {
+      } else if (count == 0 || errno != EINTR) {
         line = std::exchange(pending_, {});
         return line.empty() ? LineEnd::end : LineEnd::line;
       }
@@ -75,8 +80,8 @@ class Chat {
     note("/exit or Ctrl-D leaves, /clear starts anew, Ctrl-C stops an answer");
     std::string line;
     while (true) {
-      RETURN_IF_ERROR(put("> "));
       clear_interrupt();
+      RETURN_IF_ERROR(put("> "));
       const LineEnd end = lines_.read(line);
       if (end == LineEnd::end) return put("\n").map([] { return 0; });
       if (end == LineEnd::interrupted) {

@@ -57,6 +57,10 @@ Status Engine::Impl::score(std::span<const TokenId> ids,
 }
 
 Result<std::vector<float>> Engine::Impl::forward(KvSequence& sequence, std::span<const TokenId> ids) {
+  if (!cache->owns(sequence)) {
+    return fail(ErrorCode::invalid_argument,
+                "the sequence was not opened in this engine's cache, or the cache was rebuilt since; open it again");
+  }
   RETURN_IF_ERROR(check_ids(ids, sequence.length()));
   const size_t chunk = parts.options.max_num_batched_tokens;
   for (size_t first = 0; first < ids.size(); first += chunk) {

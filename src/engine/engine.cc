@@ -117,7 +117,11 @@ Result<std::vector<float>> Engine::forward(KvSequence& sequence, std::span<const
 
 EngineStats Engine::stats() const {
   EngineStats stats = impl_->totals;
-  if (impl_->cache != nullptr) stats.kv = impl_->cache->stats();
+  if (impl_->cache != nullptr) {
+    stats.kv = impl_->cache->stats();
+    stats.kv_balanced = impl_->cache->balanced();
+  }
+  stats.saturated_kv_values = impl_->parts.model->saturated_kv_values();
   stats.running = static_cast<uint32_t>(impl_->running.size());
   stats.waiting = static_cast<uint32_t>(impl_->waiting.size());
   if (impl_->waste_steps > 0) stats.waste_mean = impl_->waste_sum / static_cast<double>(impl_->waste_steps);

@@ -49,6 +49,11 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   ASSIGN_OR_RETURN(const std::optional<std::string_view> chat_template, file->get_string("tokenizer.chat_template"));
   parts.chat_template = chat_template.value_or("");
 
+  // Two files with equal contents may share blocks; two kinds of arithmetic or two layouts may not. Reads the whole file, so
+  // before loading releases its pages.
+  parts.name_space = "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32) + " " +
+                     parts.layout.description();
+
   parts.ledger = std::make_shared<Ledger>(plan.total_bytes);
   const std::shared_ptr<Backend> backend =
       cpu_backend({.threads = options.threads, .ledger = parts.ledger, .target = target});
@@ -57,9 +62,6 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   parts.kv_bytes = plan.kv_bytes;
   parts.options.max_model_len = plan.max_model_len;
   parts.memory = [ledger = parts.ledger] { return std::make_shared<CpuMemory>(ledger); };
-  // Two files with equal contents may share blocks; two kinds of arithmetic may not.
-  parts.name_space = "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32);
-
   parts.info.model_path = file->name();
   parts.info.numerics = kNumericsF32;
   parts.info.simd_target = simd_target_name(backend->target());

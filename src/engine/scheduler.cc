@@ -79,14 +79,16 @@ uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel
 
 void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const {
   Draft draft{.loads = loads, .counts = std::vector<uint64_t>(loads.size(), 0)};
-  add_decodes(draft, options_.max_num_batched_tokens);
-  const uint64_t decodes = draft.tokens;
-  const bool decoding = decodes > 0;
-
   std::vector<size_t> prefills;
   for (size_t i = 0; i < loads.size(); ++i) {
     if (loads[i].remaining > 1) prefills.push_back(i);
   }
+  // Where decodes alone could fill the step, up to half of it is kept for prefills, so that these go on too.
+  const uint64_t kept = std::min<uint64_t>((prefills.size() + kAdvanceEvery - 1) / kAdvanceEvery,
+                                           options_.max_num_batched_tokens / 2);
+  add_decodes(draft, options_.max_num_batched_tokens - kept);
+  const uint64_t decodes = draft.tokens;
+  const bool decoding = decodes > 0;
   uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - draft.tokens;
   double limit_us = std::numeric_limits<double>::infinity();
   uint64_t floor_tokens = room;

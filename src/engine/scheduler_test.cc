@@ -34,6 +34,22 @@ uint64_t count_of(const StepPlan& plan, size_t sequence) {
   return 0;
 }
 
+// Sixteen decodes could fill a step of sixteen tokens for ever; the prefill still goes on.
+TEST(Scheduler, DecodesThatFillTheStepLeaveRoomForAPrefill) {
+  OnlineCostModel cost;
+  for (const uint32_t budget : {16u, 2u}) {
+    std::vector<SequenceLoad> loads(16, decode(100));
+    loads.push_back(prefill(40));
+    const Scheduler scheduler({.max_num_batched_tokens = budget});
+    StepPlan plan;
+    scheduler.plan(loads, cost, plan);
+    EXPECT_LE(plan.tokens, budget);
+    ASSERT_FALSE(plan.chunks.empty());
+    EXPECT_EQ(plan.chunks.back().sequence, 16u) << budget;
+    EXPECT_GT(plan.chunks.size(), 1u) << "decodes go on too";
+  }
+}
+
 TEST(Scheduler, PrefillAloneFillsTheTokenBudgetInOrder) {
   const ScriptedCost cost;
   const StepPlan plan = plan_of({prefill(300), prefill(300), prefill(300)}, cost);

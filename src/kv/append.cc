@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 
 #include "codec/kernels.h"
 #include "kv/attend.h"
@@ -6,11 +8,17 @@
 namespace kvarto {
 namespace {
 
-// Writes tokens [from, to) of `rows` for one KV head, and seals the blocks they complete.
-void append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
+// Values that a half float cannot hold.
+uint64_t count_saturated(std::span<const float> row) {
+  return static_cast<uint64_t>(std::ranges::count_if(row, [](float x) { return std::fabs(x) >= 65520.0f; }));
+}
+
+// Writes the new tokens of `rows` for one KV head, and seals the blocks they complete; returns how many values saturated.
+uint64_t append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
   const KvView& view = *rows.view;
   const KvGroupLayer& layer = view.group->layers[rows.layer];
   const uint32_t block_tokens = view.block_tokens;
+  uint64_t saturated = 0;
   for (uint32_t p = 0; p < layer.planes.size(); ++p) {
     const KvPlane& plane = layer.planes[p];
     const CodecKernels& raw = codec_kernels(target, plane.raw_dtype);
@@ -24,6 +32,7 @@ void append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
       const auto slot = static_cast<uint32_t>(position % block_tokens);
       std::byte* tile = view.raw_tile(rows.layer, head, p, block);
       const float* row = values + t * stride + size_t{head} * plane.dims;
+      if (plane.raw_dtype == KvDtype::f16) saturated += count_saturated({row, plane.dims});
       (scored ? raw.write_scored : raw.write_mixed)(row, plane.dims, plane.padded_dims, tile + slot / 16 * sub_tile_bytes,
                                                     slot % 16);
       if (slot + 1 == block_tokens) {
@@ -32,16 +41,20 @@ void append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
       }
     }
   }
+  return saturated;
 }
 
 }  // namespace
 
-void append(SimdTarget target, std::span<const AppendRows> sequences, ThreadPool& pool) {
-  if (sequences.empty()) return;
+uint64_t append(SimdTarget target, std::span<const AppendRows> sequences, ThreadPool& pool) {
+  if (sequences.empty()) return 0;
+  std::atomic<uint64_t> saturated{0};
   const uint32_t heads = sequences[0].view->group->layers[sequences[0].layer].kv_heads;
   pool.run(sequences.size() * heads, [&](size_t unit, int) {
-    append_head(target, sequences[unit / heads], static_cast<uint32_t>(unit % heads));
+    const uint64_t n = append_head(target, sequences[unit / heads], static_cast<uint32_t>(unit % heads));
+    if (n > 0) saturated.fetch_add(n, std::memory_order_relaxed);
   });
+  return saturated.load();
 }
 
 }  // namespace kvarto

@@ -1,4 +1,5 @@
-// Paged attention over KvViews: the only code in kv/ that reads KV bytes. Called through the backend's op table; the work is
+// Paged attention over KvViews, and the writing and sealing of tiles: with append.cc the only code in kv/ that touches KV
+// bytes. Called through the backend's op table; the work is
 // cut into units fixed by shape, each unit computed by one worker. All SIMD targets give the same bits.
 // Order of arithmetic: DESIGN section 2. Split-K and the mergeable state: Flash-Decoding (Dao et al. 2023), FlashInfer.
 #pragma once
@@ -56,8 +57,9 @@ class AttendScratch {
   std::vector<std::vector<float>> worker;  // [worker]
 };
 
-// Rounds the new tokens' K and V into raw tiles, then seals the blocks that they fill.
-void append(SimdTarget target, std::span<const AppendRows> sequences, ThreadPool& pool);
+// Rounds the new tokens' K and V into raw tiles, then seals the blocks that they fill. Returns how many values lay beyond the
+// range of a half float and were saturated.
+uint64_t append(SimdTarget target, std::span<const AppendRows> sequences, ThreadPool& pool);
 // out = softmax(scale * q.k) v over each row's visible keys. After append() of the same rows and layer.
 void attend(SimdTarget target, std::span<const AttendRows> sequences, const AttentionShape& shape, ThreadPool& pool,
             AttendScratch& scratch);

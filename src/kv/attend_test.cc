@@ -77,6 +77,19 @@ class Scene {
     return out;
   }
 
+  // How many values append() says it saturated, all tokens in one block.
+  uint64_t saturated() {
+    std::vector<std::byte> block(layout_.groups()[0].block_bytes + 64);
+    auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(block.data()) + 63) / 64 * 64);
+    const RawBlock raw{.base = base};
+    const KvList list{&base, &raw, 0, tokens_};
+    const KvView view{&layout_.groups()[0], c_.block_tokens, &list, 0};
+    const AppendRows rows{&view, 0, 0, tokens_, k.data(), size_t{c_.kv_heads} * c_.key_dim, v.data(),
+                          size_t{c_.kv_heads} * c_.value_dim};
+    ThreadPool pool(1, false);
+    return append(best_target(), {&rows, 1}, pool);
+  }
+
   // Plain attention in double over rounded K and V.
   std::vector<double> oracle() const {
     std::vector<double> out(size_t{tokens_} * c_.heads * c_.value_dim);
@@ -196,6 +209,16 @@ TEST(Attend, WindowIncludesTheTokenItself) {
   EXPECT_FLOAT_EQ(out[10 * 16], 1.0f);
   EXPECT_FLOAT_EQ(out[11 * 16], 0.0f);
   EXPECT_FLOAT_EQ(out[11 * 16 + 1], 1.0f);
+}
+
+TEST(Append, CountsWhatAHalfFloatCannotHold) {
+  const Case c{.heads = 2, .kv_heads = 2, .key_dim = 16, .value_dim = 16, .dtype = KvDtype::f16};
+  Scene scene(c, 3, 1);
+  EXPECT_EQ(scene.saturated(), 0u);
+  scene.k[5] = 70000.0f;
+  scene.v[40] = -1e9f;
+  scene.v[41] = 65519.0f;  // rounds to the largest half float
+  EXPECT_EQ(scene.saturated(), 2u);
 }
 
 // Values worked out by hand (algorithms notes): logits .5, -1, 2, .25 over values (1,0), (0,1), (2,-1), (.5,.5).

@@ -1,9 +1,9 @@
 #include "kv/block_pool.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <map>
-#include <random>
 
 namespace kvarto {
 namespace {
@@ -115,50 +115,60 @@ TEST(BlockPool, AMovedBlockKeepsItsIdAndLeavesTheSlab) {
   EXPECT_EQ(pool.audit(), "");
 }
 
-TEST(BlockPool, RandomOperationsKeepTheBooks) {
-  for (uint64_t seed = 1; seed <= 5; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937_64 random(seed);
-    const std::vector<size_t> sizes{192, 64 * 7, 1280};
-    BlockPool pool(kArena, 64 * 777, sizes);
-    struct Held {
-      uint32_t refs;
-      bool tagged;
-      uint32_t size_class;
-    };
-    std::map<BlockId, Held> model;
-    uint32_t next_tag = 0;
-    for (int i = 0; i < 4000; ++i) {
-      const uint64_t dice = random() % 10;
-      auto at = model.begin();
-      if (!model.empty()) std::advance(at, random() % model.size());
-      if (dice < 5 || model.empty()) {
-        const uint32_t c = static_cast<uint32_t>(random() % 3);
-        if (const auto id = pool.take(c)) {
-          ASSERT_FALSE(model.contains(*id));
-          model[*id] = {1, false, c};
-        }
-      } else if (dice < 6) {
-        pool.add_ref(at->first);
-        ++at->second.refs;
-      } else if (dice < 9 && at->second.refs > 0) {
-        ASSERT_EQ(pool.drop_ref(at->first), at->second.refs == 1);
-        if (--at->second.refs == 0 && !at->second.tagged) model.erase(at);
-      } else if (dice == 9 && at->second.tagged) {
-        pool.clear_tag(at->first);
-        at->second.tagged = false;
-        if (at->second.refs == 0) model.erase(at);
-      } else if (dice == 9) {
-        pool.set_tag(at->first, next_tag++);
-        at->second.tagged = true;
-      }
-      size_t active = 0, cached = 0;
-      for (const auto& [id, held] : model) (held.refs > 0 ? active : cached) += sizes[held.size_class];
-      ASSERT_EQ(pool.active_bytes(), active);
-      ASSERT_EQ(pool.cached_bytes(), cached);
-      ASSERT_EQ(pool.audit(), "");
+// A pool of three block sizes and what its user knows: each block's references, tag and size.
+class PoolAndModel {
+ public:
+  void step(uint64_t dice, uint64_t which) {
+    auto at = model_.begin();
+    if (!model_.empty()) std::advance(at, which % model_.size());
+    if (dice < 5 || model_.empty()) {
+      take(static_cast<uint32_t>(which % 3));
+    } else if (dice < 6) {
+      pool_.add_ref(at->first);
+      ++at->second.refs;
+    } else if (dice < 9 && at->second.refs > 0) {
+      RC_ASSERT(pool_.drop_ref(at->first) == (at->second.refs == 1));
+      if (--at->second.refs == 0 && !at->second.tagged) model_.erase(at);
+    } else if (dice == 9 && at->second.tagged) {
+      pool_.clear_tag(at->first);
+      at->second.tagged = false;
+      if (at->second.refs == 0) model_.erase(at);
+    } else if (dice == 9) {
+      pool_.set_tag(at->first, next_tag_++);
+      at->second.tagged = true;
     }
+    size_t active = 0, cached = 0;
+    for (const auto& [id, held] : model_) (held.refs > 0 ? active : cached) += sizes_[held.size_class];
+    RC_ASSERT(pool_.active_bytes() == active);
+    RC_ASSERT(pool_.cached_bytes() == cached);
+    RC_ASSERT(pool_.audit() == "");
   }
+
+ private:
+  struct Held {
+    uint32_t refs;
+    bool tagged;
+    uint32_t size_class;
+  };
+  void take(uint32_t size_class) {
+    const auto id = pool_.take(size_class);
+    if (!id) return;
+    RC_ASSERT(!model_.contains(*id));
+    model_[*id] = {1, false, size_class};
+  }
+
+  const std::vector<size_t> sizes_{192, 64 * 7, 1280};
+  BlockPool pool_{kArena, 64 * 777, sizes_};
+  std::map<BlockId, Held> model_;
+  uint32_t next_tag_ = 0;
+};
+
+RC_GTEST_PROP(BlockPoolRandom, OperationsKeepTheBooks, ()) {
+  using Operation = std::pair<uint32_t, uint32_t>;  // dice and which block
+  const auto operation = rc::gen::pair(rc::gen::inRange<uint32_t>(0, 10), rc::gen::inRange<uint32_t>(0, 1u << 20));
+  const auto operations = *rc::gen::scale(20.0, rc::gen::container<std::vector<Operation>>(operation));
+  PoolAndModel world;
+  for (const auto& [dice, which] : operations) world.step(dice, which);
 }
 
 }  // namespace

@@ -4,6 +4,15 @@
 #include "kv/cache_core.h"
 
 namespace kvarto {
+namespace {
+
+// A sequence of this cache; one that is empty, moved from, or of a cache that is gone must not be used.
+KvSequenceState& own(const std::unique_ptr<KvSequenceState>& state, const CacheCore& core) {
+  CHECK(state != nullptr && state->cache == &core, "the sequence was not opened in this cache, or the cache was rebuilt");
+  return *state;
+}
+
+}  // namespace
 
 struct KvCache::Impl {
   std::unique_ptr<CacheCore> core;
@@ -34,23 +43,30 @@ KvCache::Opened KvCache::open(std::span<const TokenId> prompt, const OpenOptions
   return opened;
 }
 
-Status KvCache::reserve(KvSequence& sequence, uint32_t count) { return impl_->core->reserve(*sequence.state_, count); }
-void KvCache::cancel(KvSequence& sequence) { impl_->core->cancel(*sequence.state_); }
+bool KvCache::owns(const KvSequence& sequence) const {
+  return sequence.state_ != nullptr && sequence.state_->cache == impl_->core.get();
+}
+Status KvCache::reserve(KvSequence& sequence, uint32_t count) { 
+  return impl_->core->reserve(own(sequence.state_, *impl_->core), count);
+ }
+void KvCache::cancel(KvSequence& sequence) { impl_->core->cancel(own(sequence.state_, *impl_->core)); }
 std::span<const KvView> KvCache::views(const KvSequence& sequence) const {
   CHECK(sequence.reserved() > 0, "views are valid while something is reserved");
-  return sequence.state_->views;
+  return own(sequence.state_, *impl_->core).views;
 }
 void KvCache::commit(KvSequence& sequence, std::span<const TokenId> tokens) {
-  impl_->core->commit(*sequence.state_, tokens);
+  impl_->core->commit(own(sequence.state_, *impl_->core), tokens);
 }
 
 Result<KvSequence> KvCache::fork(const KvSequence& sequence) {
   KvSequence child;
   child.state_ = std::make_unique<KvSequenceState>();
-  RETURN_IF_ERROR(impl_->core->fork(*sequence.state_, *child.state_));
+  RETURN_IF_ERROR(impl_->core->fork(own(sequence.state_, *impl_->core), *child.state_));
   return child;
 }
-uint64_t KvCache::trim(KvSequence& sequence, uint64_t length) { return impl_->core->trim(*sequence.state_, length); }
+uint64_t KvCache::trim(KvSequence& sequence, uint64_t length) { 
+  return impl_->core->trim(own(sequence.state_, *impl_->core), length);
+ }
 
 bool KvCache::could_ever_fit(uint64_t tokens, uint32_t chunk_tokens) const {
   return impl_->core->could_ever_fit(tokens, chunk_tokens);
@@ -62,7 +78,7 @@ KvCacheStats KvCache::stats() const { return impl_->core->stats(); }
 bool KvCache::balanced() const { return impl_->core->balanced(); }
 std::string KvCache::audit() const { return impl_->core->audit(); }
 std::string KvCache::hash_blocks(const KvSequence& sequence) const {
-  return impl_->core->hash_blocks(*sequence.state_);
+  return impl_->core->hash_blocks(own(sequence.state_, *impl_->core));
 }
 
 }  // namespace kvarto

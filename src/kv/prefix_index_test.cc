@@ -1,6 +1,10 @@
 #include "kv/prefix_index.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
 
 namespace kvarto {
 namespace {
@@ -159,6 +163,165 @@ TEST(PrefixIndex, RemembersWhatWasReplacedWithinBounds) {
   EXPECT_FALSE(index.was_replaced(hash_of(1)));
   index.forget_replaced();
   EXPECT_FALSE(index.was_replaced(hash_of(2)));
+}
+
+// The trie as a plain map from the path of a node (which child of which child...) to what it holds.
+class IndexAndModel {
+ public:
+  explicit IndexAndModel(Replacement replacement) : replacement_(replacement), index_(make(replacement)) {}
+
+  void step(uint64_t dice, uint64_t which) {
+    if (dice < 5 || nodes_.empty()) {
+      add(which);
+    } else {
+      const auto node = std::next(nodes_.begin(), static_cast<ptrdiff_t>(which / 2 % nodes_.size()));
+      const auto group = static_cast<uint32_t>(which % 2);
+      Entry& entry = node->second.entries[group];
+      if (entry.block == kNoBlock) {
+        attach(node->second, group);
+      } else if (dice < 8) {
+        toggle(node->second, group);
+      } else if (entry.idle && (group == 1 || children_with_block(node->first) == 0)) {
+        detach(node->first, group);
+      }
+    }
+    check();
+  }
+
+  // Gives up everything that is idle, in the index's order.
+  void drain() {
+    for (uint32_t group = 0; group < 2; ++group) {
+      while (const auto entry = index_.best(group)) {
+        const auto node = std::ranges::find_if(nodes_, [&](const auto& n) { return n.second.id == entry->node; });
+        RC_ASSERT(node != nodes_.end());
+        detach(node->first, group);
+        check();
+      }
+    }
+  }
+
+ private:
+  using Path = std::string;
+  struct Entry {
+    BlockId block = kNoBlock;
+    bool idle = false;
+    uint64_t created = 0, used = 0, uses = 0;
+  };
+  struct Node {
+    NodeId id = kNoNode;
+    Tokens tokens;
+    Entry entries[2];
+  };
+
+  static BlockHash hash_of_path(const Path& path) {
+    BlockHash hash{};
+    for (size_t i = 0; i < path.size(); ++i) hash[i] = static_cast<uint8_t>(path[i]);
+    return hash;
+  }
+  static bool is_child(const Path& path, const Path& parent) {
+    return path.size() == parent.size() + 1 && path.starts_with(parent);
+  }
+  size_t children_with_block(const Path& parent) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        nodes_, [&](const auto& n) { return is_child(n.first, parent) && n.second.entries[0].block != kNoBlock; }));
+  }
+
+  // One of three children of some node, or of the root; it gets a block at once, as a named block does.
+  void add(uint64_t which) {
+    Path path;
+    NodeId parent = kNoNode;
+    if (!nodes_.empty() && which % 4 != 0) {
+      const auto above = std::next(nodes_.begin(), static_cast<ptrdiff_t>(which / 16 % nodes_.size()));
+      if (above->first.size() == 12) return;
+      path = above->first;
+      parent = above->second.id;
+    }
+    path.push_back(static_cast<char>('a' + which / 4 % 3));
+    const Tokens tokens = block(static_cast<TokenId>(path.size() * 1000 + static_cast<size_t>(path.back())));
+    const NodeId id = index_.add(parent, hash_of_path(path), tokens, "");
+    if (const auto known = nodes_.find(path); known != nodes_.end()) {
+      RC_ASSERT(known->second.id == id);
+      return;
+    }
+    RC_ASSERT(id != kNoNode);
+    Node& node = nodes_[path] = {.id = id, .tokens = tokens, .entries = {}};
+    attach(node, 0);
+  }
+
+  void attach(Node& node, uint32_t group) {
+    index_.attach(node.id, group, ++last_block_);
+    node.entries[group] = {.block = last_block_, .idle = false, .created = ++clock_, .used = clock_, .uses = 1};
+  }
+
+  void toggle(Node& node, uint32_t group) {
+    Entry& entry = node.entries[group];
+    if (entry.idle) {
+      index_.set_busy(node.id, group);
+      ++entry.uses;
+    } else {
+      index_.set_idle(node.id, group);
+      entry.used = ++clock_;
+    }
+    entry.idle = !entry.idle;
+  }
+
+  void detach(Path path, uint32_t group) {
+    index_.detach(nodes_[path].id, group);
+    nodes_[path].entries[group] = {};
+    const auto bare = [&] {
+      const Node& node = nodes_[path];
+      return node.entries[0].block == kNoBlock && node.entries[1].block == kNoBlock &&
+             std::ranges::none_of(nodes_, [&](const auto& n) { return is_child(n.first, path); });
+    };
+    while (!path.empty() && bare()) {
+      nodes_.erase(path);
+      path.pop_back();
+    }
+  }
+
+  uint64_t turn(const Entry& entry) const {
+    if (replacement_ == Replacement::lfu) return entry.uses * 1'000'000 + entry.used;
+    return replacement_ == Replacement::lru ? entry.used : entry.created;
+  }
+
+  void check() {
+    RC_ASSERT(index_.audit() == "");
+    RC_ASSERT(index_.node_count() == nodes_.size());
+    std::optional<BlockId> first[2];
+    uint64_t soonest[2] = {UINT64_MAX, UINT64_MAX};
+    for (const auto& [path, node] : nodes_) {
+      RC_ASSERT(index_.find(hash_of_path(path), node.tokens) == node.id);
+      for (uint32_t group = 0; group < 2; ++group) {
+        const Entry& entry = node.entries[group];
+        RC_ASSERT(index_.block(node.id, group) == entry.block);
+        const bool may_go = entry.block != kNoBlock && entry.idle && (group == 1 || children_with_block(path) == 0);
+        if (may_go && turn(entry) < soonest[group]) {
+          soonest[group] = turn(entry);
+          first[group] = entry.block;
+        }
+      }
+    }
+    for (uint32_t group = 0; group < 2; ++group) {
+      const auto best = index_.best(group);
+      RC_ASSERT(best.has_value() == first[group].has_value());
+      if (best) RC_ASSERT(index_.block(best->node, best->group) == *first[group]);
+    }
+  }
+
+  Replacement replacement_;
+  PrefixIndex index_;
+  std::map<Path, Node> nodes_;
+  BlockId last_block_ = 0;
+  uint64_t clock_ = 0;
+};
+
+RC_GTEST_PROP(PrefixIndexRandom, AgreesWithAPlainMap, ()) {
+  using Operation = std::pair<uint32_t, uint32_t>;  // dice and which node
+  const auto operation = rc::gen::pair(rc::gen::inRange<uint32_t>(0, 10), rc::gen::inRange<uint32_t>(0, 1u << 20));
+  const auto operations = *rc::gen::scale(2.0, rc::gen::container<std::vector<Operation>>(operation));
+  IndexAndModel world(*rc::gen::element(Replacement::lru, Replacement::lfu, Replacement::fifo));
+  for (const auto& [dice, which] : operations) world.step(dice, which);
+  world.drain();
 }
 
 }  // namespace

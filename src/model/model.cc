@@ -64,6 +64,8 @@ class Transformer : public Model {
     if (config_.final_soft_cap != 0.0f) backend_->soft_cap(out, rows, config_.vocabulary, config_.final_soft_cap);
   }
 
+  uint64_t saturated_kv_values() const override { return backend_->saturated_values(); }
+
   size_t pass_bytes() const override {
     size_t bytes = weights_.head().bytes();
     for (const LayerWeights& w : weights_.layers) {

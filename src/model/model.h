@@ -42,6 +42,8 @@ class Model {
   virtual void logits(const float* hidden, size_t rows, float* out) const = 0;
   // Bytes of weights one pass over all layers and the head reads.
   virtual size_t pass_bytes() const = 0;
+  // KV values beyond the range of a half float that were saturated so far.
+  virtual uint64_t saturated_kv_values() const { return 0; }
 };
 
 struct LoadOptions {

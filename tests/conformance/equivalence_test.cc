@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "codec/list.h"
 #include "kvarto/engine.h"
 #include "model/config.h"
 #include "tests/support/golden.h"
@@ -239,8 +240,8 @@ std::vector<Setting> tiny_settings() {
   std::vector<Setting> settings;
   for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/tiny"))) {
     if (entry.path().extension() != ".gguf") continue;
-    for (const KvDtype dtype : {KvDtype::f32, KvDtype::f16, KvDtype::bf16}) {
-      settings.push_back({"tests/tiny/" + entry.path().filename().string(), dtype, false});
+    for (const CodecInfo& codec : codec_list()) {
+      settings.push_back({"tests/tiny/" + entry.path().filename().string(), codec.dtype, false});
     }
     settings.push_back({"tests/tiny/" + entry.path().filename().string(), KvDtype::f16, true});
   }

@@ -1,0 +1,410 @@
+#!/usr/bin/env python3
+"""The program as a user sees it: `tests/cli/cli_test.py KVARTO`. Standard library only; tiny models, and SmolLM2 where it is.
+
+Expected tokens, texts and likelihoods come from the goldens beside the tiny models (PyTorch), never from the program.
+"""
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TINY = ROOT / "tests" / "tiny"
+LLAMA = str(TINY / "tiny_llama.gguf")
+GEMMA = str(TINY / "tiny_gemma3.gguf")
+SMOLLM2 = ROOT / "models" / "smollm2-135m-q4_1.gguf"
+KVARTO = ""
+
+
+def kvarto(*arguments, stdin="", code=0):
+    done = subprocess.run([KVARTO, *map(str, arguments)], input=stdin.encode(), capture_output=True, timeout=600)
+    assert done.returncode == code, f"exit code {done.returncode}, wanted {code}: {arguments}\n{done.stderr.decode()}"
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def kvarto_json(*arguments, **options):
+    return json.loads(kvarto(*arguments, **options)[0])
+
+
+def golden(model, case):
+    cases = json.loads((TINY / f"{model}.json").read_text())["cases"]
+    return next(c for c in cases if c["name"] == case)
+
+
+def certain(case):
+    """The greedy tokens up to the first choice that float arithmetic could turn."""
+    gaps = case["greedy_gap"]
+    count = next((i for i, gap in enumerate(gaps) if gap < 0.01), len(gaps))
+    return case["greedy"][:count]
+
+
+def error_line(arguments, code):
+    out, err = kvarto(*arguments, code=code)
+    lines = [line for line in err.splitlines() if line.startswith("kvarto: ")]
+    assert out == "" and len(lines) == 1 and lines[0].startswith("kvarto: error: "), (out, err)
+    return lines[0]
+
+
+def batch(folder, lines, *flags, code=0, name="in"):
+    source, output = folder / f"{name}.jsonl", folder / f"{name}.out.jsonl"
+    source.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    kvarto("run", LLAMA, "--prompts", source, "-o", output, *flags, code=code)
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+# --- the checks, in order of appearance
+
+
+def help_lists_every_verb(_):
+    lines = kvarto("--help")[0].splitlines()
+    for verb in ("run", "score", "bench", "inspect", "tokenize", "render", "pull"):
+        assert any(line.startswith(f"  {verb} ") for line in lines), verb
+        assert "Examples:" in kvarto(verb, "--help")[0], verb
+
+
+def errors_are_one_line_with_a_remedy(folder):
+    assert "--help" in error_line(["run", LLAMA, "--bogus"], 2)
+    assert "--help" in error_line(["run"], 2)
+    assert "none.gguf" in error_line(["run", "none.gguf", "-p", "x"], 1)
+    assert "512M" in error_line(["run", LLAMA, "-p", "x", "--kv-cache-memory-bytes", "much"], 1)
+    assert "17" in error_line(["run", LLAMA, "-p", "x", "--block-size", "17"], 1)
+    assert "temperature" in error_line(["run", LLAMA, "-p", "x", "--temperature", "3"], 1)
+    assert "2048" in error_line(["run", LLAMA, "--raw", "-p", "word " * 3000], 1)
+    assert "--raw" in error_line(["run", LLAMA, "--raw", "-p", "x", "--system", "y"], 1)
+    assert "belongs" not in error_line(["run", LLAMA, "--prompts", folder / "none.jsonl"], 1)
+    broken = folder / "broken.gguf"
+    broken.write_bytes(pathlib.Path(LLAMA).read_bytes()[:1000])
+    assert "broken.gguf" in error_line(["inspect", broken], 1)
+
+
+def tokenize_gives_the_goldens(folder):
+    for model in ("tiny_llama", "tiny_qwen2", "tiny_gemma3", "tiny_llama3"):
+        case, path = golden(model, "text"), TINY / f"{model}.gguf"
+        out = kvarto_json("tokenize", path, case["text"], "--json", "--bos")
+        assert out["ids"] == case["ids"] and len(out["pieces"]) == len(out["ids"]), model
+        (folder / "text").write_text(case["text"])
+        assert kvarto_json("tokenize", path, "--file", folder / "text", "--ids", "--bos") == case["ids"], model
+        assert kvarto_json("tokenize", path, "--stdin", "--ids", "--bos", stdin=case["text"]) == case["ids"], model
+    special, plain = "<|im_end|>", ["--plain", "--ids"]
+    assert len(kvarto_json("tokenize", LLAMA, special, "--ids")) == 1
+    assert len(kvarto_json("tokenize", LLAMA, special, *plain)) > 1
+
+
+def render_gives_the_goldens(folder):
+    for model in ("tiny_llama", "tiny_gemma3", "tiny_llama3"):
+        case = golden(model, "chat")
+        (folder / "messages.json").write_text(json.dumps(case["messages"]))
+        out = kvarto_json("render", TINY / f"{model}.gguf", "--messages", folder / "messages.json", "--json")
+        assert out == {"text": case["rendered"], "ids": case["ids"]}, (model, out)
+
+
+def score_gives_the_goldens(folder):
+    for model in ("tiny_llama", "tiny_gemma3"):
+        case = golden(model, "ids_130")
+        (folder / "ids").write_text(json.dumps(case["ids"]))
+        out, _ = kvarto("score", TINY / f"{model}.gguf", "--ids", folder / "ids", "--kv-cache-dtype", "float32")
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [line["pos"] for line in lines] == list(range(130)) and [line["id"] for line in lines] == case["ids"]
+        assert lines[0]["nll"] is None
+        assert abs(sum(line["nll"] for line in lines[1:]) / 129 - case["prompt_nll_mean"]) < 1e-4
+        assert [line["argmax"] for line in lines] == case["argmax_each_pos"]
+        assert [i for i, _ in lines[-1]["top"]] == [i for i, _ in case["top20"]]
+        assert all(abs(a[1] - b[1]) < 1e-3 for a, b in zip(lines[-1]["top"], case["top20"]))
+    spaced = kvarto("score", LLAMA, "--ids", "-", "--top-k", "3", stdin="1 2\n3")[0].splitlines()
+    assert len(spaced) == 3 and len(json.loads(spaced[2])["top"]) == 3
+
+
+def run_gives_the_goldens(_):
+    for model, case_name in (("tiny_llama", "text"), ("tiny_llama", "chat"), ("tiny_llama3", "text"), ("tiny_llama3", "chat")):
+        case = golden(model, case_name)
+        prompt = ["--raw", "-p", case["text"]] if case_name == "text" else ["-p", case["messages"][0]["content"]]
+        if case_name == "chat" and len(case["messages"]) > 1:
+            continue
+        out = kvarto_json("run", TINY / f"{model}.gguf", *prompt, "--json", "--max-tokens", 24, "--ignore-eos",
+                          "--kv-cache-dtype", "float32")
+        wanted = certain(case)
+        assert out["tokens"][:len(wanted)] == wanted, (model, case_name, out["tokens"], wanted)
+        assert out["usage"] == {"prompt_tokens": case["n_prompt"], "cached_tokens": 0, "completion_tokens": 24}
+        assert out["finish_reason"] == "length" and out["ttft_ms"] > 0 and out["tpot_ms"] > 0
+        assert set(out["kv"]) == {"blocks_used", "blocks_total", "waste", "preemptions", "numerics"}
+        needed = (case["n_prompt"] + 23 + 15) // 16
+        assert needed - 1 <= out["kv"]["blocks_used"] <= needed and out["kv"]["blocks_total"] > needed, out["kv"]
+
+
+def run_shows_text_and_figures(_):
+    out, err = kvarto("run", LLAMA, "-p", "hello", "--max-tokens", 5)
+    assert out.endswith("\n") and "tiny_llama.gguf (path)" in err
+    for figure in ("TTFT", "TPOT", "tokens/s", "weights", "KV blocks", "waste", "cached"):
+        assert figure in err, (figure, err)
+    text = kvarto_json("run", LLAMA, "-p", "hello", "--max-tokens", 5, "--json")["text"]
+    assert out == text + "\n"
+    assert kvarto("run", LLAMA, "--max-tokens", 5, "-q", stdin="hello") == (out, "")
+    assert kvarto("run", LLAMA, "--max-tokens", 5, "-q", "--file", "-", stdin="hello") == (out, "")
+    two = kvarto("run", LLAMA, "-p", "hello", "--max-tokens", 5, "--n", 2, "-q")[0]
+    assert two == f"--- sample 0\n{text}\n--- sample 1\n{text}\n"
+
+
+def threads_steps_and_blocks_change_no_bit(_):
+    run = ["run", GEMMA, "--raw", "-p", "words " * 60, "--max-tokens", 12, "--ignore-eos", "--json", "--logits-hash"]
+    hashes = {kvarto_json(*run, *flags)["logits_sha256"]
+              for flags in ([], ["--threads", 1], ["--threads", 2], ["--max-num-batched-tokens", 7], ["--reference"],
+                            ["--block-size", 64], ["--no-enable-prefix-caching"])}
+    assert len(hashes) == 1 and len(hashes.pop()) == 64
+
+
+def children_are_single_runs(_):
+    run = ["run", LLAMA, "-p", "hello", "--temperature", 1, "--seed", 5, "--max-tokens", 10, "--json", "--logits-hash"]
+    samples = kvarto_json(*run, "--n", 3)["samples"]
+    assert len({tuple(s["tokens"]) for s in samples}) == 3
+    for index, sample in enumerate(samples):
+        single = kvarto_json(*run, "--sample-index", index)
+        assert (single["tokens"], single["logits_sha256"]) == (sample["tokens"], sample["logits_sha256"]), index
+
+
+def beams_and_logprobs(_):
+    beams = kvarto_json("run", LLAMA, "-p", "hello", "--beam-width", 3, "--n", 2, "--max-tokens", 4, "--json")["samples"]
+    assert len(beams) == 2 and beams[0]["cumulative_logprob"] >= beams[1]["cumulative_logprob"]
+    out = kvarto_json("run", LLAMA, "-p", "hello", "--logprobs", 2, "--max-tokens", 3, "--json")
+    assert [entry["id"] for entry in out["logprobs"]] == out["tokens"]
+    for entry in out["logprobs"]:
+        assert entry["logprob"] == entry["top_logprobs"][0]["logprob"] < 0 and len(entry["top_logprobs"]) == 2
+
+
+def inspect_knows_the_geometry(_):
+    # 3 layers x 2 KV heads x (24 padded to 32) dims x K and V.
+    for dtype, size in (("float16", 2), ("float32", 4), ("bf16", 2)):
+        out = kvarto_json("inspect", LLAMA, "--json", "--kv-cache-dtype", dtype)
+        assert out["kv_bytes_per_token"] == 3 * 2 * 32 * 2 * size, out["kv_bytes_per_token"]
+    assert out["chat_template"] is True and out["context_length"] == 2048 and len(out["layers"]) == 3
+    gemma = kvarto_json("inspect", GEMMA, "--json", "--block-size", 32)
+    assert [g["kind"] for g in gemma["groups"]] == ["window", "full"] and gemma["groups"][0]["window"] == 32
+    assert [g["layers"] for g in gemma["groups"]] == [6, 1] and gemma["block_size"] == 32
+    assert sum(g["kv_bytes_per_token"] for g in gemma["groups"]) == gemma["kv_bytes_per_token"] == 7 * 1 * 32 * 2 * 2
+    assert {"Q8_0", "Q5_0", "Q4_0", "Q6_K", "Q4_K"} <= set(gemma["tensor_types"])
+    assert "kv_arena" in {line["name"] for line in gemma["plan"]["lines"]}
+    for word in ("window", "tokenizer", "plan", "Q8_0"):
+        assert word in kvarto("inspect", GEMMA)[0]
+    names = {line.split("\t")[0] for line in kvarto("inspect", "--list-architectures")[0].splitlines()}
+    assert {"llama", "qwen2", "qwen3", "gemma3"} <= names
+
+
+def all_targets_agree(_):
+    out = kvarto_json("inspect", "--numerics", "--json")
+    assert out["agree"] is True and out["numerics"].startswith("f32-")
+    for model in ("tiny_llama", "tiny_gemma3"):
+        rows = [row for row in out["rows"] if row["model"] == model]
+        assert len({row["sha256"] for row in rows}) == 1 and "scalar" in {row["target"] for row in rows}
+    named = kvarto_json("inspect", LLAMA, "--numerics", "--json", "-q")
+    assert named["rows"][0]["sha256"] == next(r["sha256"] for r in out["rows"] if r["model"] == "tiny_llama")
+    assert "all targets agree" in kvarto("inspect", "--numerics")[0]
+
+
+def many_prompts_equal_single_ones(folder):
+    shared = list(range(3, 43))
+    lines = [{"ids": shared + [100 + i], "max_tokens": 20, "seed": i, "temperature": 1.0} for i in range(8)]
+    together = batch(folder, lines, "--logits-hash", "--ignore-eos")
+    assert all(answer["batch_peers_max"] == 8 for answer in together), [a["batch_peers_max"] for a in together]
+    # Two whole blocks are shared; who came first computed them.
+    assert sum(answer["cached_tokens"] == 32 for answer in together) == 7
+    for i in (0, 5):
+        alone = batch(folder, [lines[i]], "--logits-hash", "--ignore-eos", name="alone")[0]
+        assert alone["cached_tokens"] == 0 and alone["batch_peers_max"] == 1 and alone["miss_reason"] == "no_match"
+        assert alone["logits_sha256"] == together[i]["logits_sha256"] and alone["tokens"] == together[i]["tokens"]
+    prompt = batch(folder, [{"prompt": "hello", "max_tokens": 6}], name="prompt")[0]
+    assert prompt["tokens"] == kvarto_json("run", LLAMA, "-p", "hello", "--max-tokens", 6, "--json")["tokens"]
+
+
+def short_of_blocks_the_texts_stay(folder):
+    # Blocks for three and a half of four streams of 320 tokens, 768 bytes a token.
+    lines = [{"ids": [20 + i] * 20, "max_tokens": 300} for i in range(4)]
+    roomy = batch(folder, lines, "--ignore-eos", "--logits-hash")
+    tight = batch(folder, lines, "--ignore-eos", "--logits-hash", "--kv-cache-memory-bytes", 768 * 1120, "--max-model-len", 400)
+    assert [a["logits_sha256"] for a in roomy] == [a["logits_sha256"] for a in tight]
+    assert sum(a["preemptions"] for a in roomy) == 0 < sum(a["preemptions"] for a in tight)
+
+
+def bad_lines_harm_no_others(folder):
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    answers = batch(folder, [
+        {"prompt": "hello", "max_tokens": 3},
+        "not json\n",
+        "\n",
+        {"prompt": "x", "best_of": 3},
+        {"ids": [99999]},
+        {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": chat},
+        {"custom_id": "b", "method": "POST", "url": "/v1/completions", "body": {"prompt": "hi", "tools": []}},
+        {"messages": chat["messages"], "max_tokens": 3, "n": 2, "cache_salt": "s"},
+    ], code=1)
+    assert ["error" in a and a["error"] is not None for a in answers] == [False, True, True, True, False, True, False]
+    assert "best_of" in answers[2]["error"]["message"]
+    for answer in (answers[0], answers[4], answers[6]):
+        assert {"text", "tokens", "cached_tokens", "miss_reason", "preemptions", "recomputed_tokens",
+                "batch_peers_max"} <= set(answer)
+    response = answers[4]["response"]
+    assert answers[4]["custom_id"] == "a" and response["status_code"] == 200
+    choice = response["body"]["choices"][0]
+    assert choice["message"]["content"] == answers[4]["text"] and choice["finish_reason"] == "length"
+    assert answers[4]["tokens"] == answers[6]["tokens"] and len(answers[6]["samples"]) == 2
+    assert answers[5]["custom_id"] == "b" and answers[5]["response"] is None
+
+
+def interrupted_runs_resume(folder):
+    lines = [{"ids": [i + 1] * 5, "max_tokens": 1200, "seed": i, "temperature": 1.0} for i in range(16)]
+    flags = ["--ignore-eos", "--max-num-seqs", "2"]
+    whole = batch(folder, lines, *flags, name="whole")
+    source, output = folder / "cut.jsonl", folder / "cut.out.jsonl"
+    partial = folder / "cut.out.jsonl.partial"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["run", LLAMA, "--prompts", str(source), "-o", str(output), *flags]
+    process = subprocess.Popen([KVARTO, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if partial.exists() and partial.read_bytes().count(b"\n") >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, (process.returncode, err)
+    assert b"again" in err and partial.exists() and not output.exists()
+    assert "belongs to another run" in error_line([*command, "--seed", "9"], 1)
+    _, err = kvarto(*command)
+    assert "resuming" in err and not partial.exists()
+    resumed = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [a["tokens"] for a in resumed] == [a["tokens"] for a in whole]
+
+
+def ctrl_c_ends_a_run_cleanly(_):
+    command = [KVARTO, "run", LLAMA, "-p", "hello", "--max-tokens", "1900", "--ignore-eos"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and b"TTFT" in err, (process.returncode, err)
+
+
+def a_closed_pipe_ends_quietly(_):
+    command = [KVARTO, "run", LLAMA, "-p", "hello", "--max-tokens", "1900", "--ignore-eos", "-q"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 1 and process.stderr.read() == b""
+    process.stderr.close()
+
+
+def wait_for(fd, pattern):
+    seen, deadline = b"", time.monotonic() + 60
+    while not re.search(pattern, seen, re.DOTALL):
+        assert time.monotonic() < deadline, seen
+        if select.select([fd], [], [], 1)[0]:
+            seen += os.read(fd, 65536)
+    return seen
+
+
+def chat_keeps_its_history(_):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(KVARTO, [KVARTO, "run", LLAMA, "--max-tokens", "1200", "--ignore-eos", "--temperature", "0"])
+    turn = re.compile(rb"\[prompt (\d+) \((\d+) cached\), generated (\d+),")
+    wait_for(fd, b"> ")
+    os.write(fd, "grüß dich\n".encode())
+    # Ctrl-C also throws away a line that is not read yet, so it waits for some of the answer.
+    wait_for(fd, rb"dich\r\n.")
+    os.write(fd, b"\x03")
+    first = wait_for(fd, rb"tokens/s\]\r\n> ")
+    prompt, cached, generated = map(int, turn.search(first).groups())
+    assert cached == 0 and 0 < generated < 1200, first
+    os.write(fd, b"\x03")
+    wait_for(fd, rb"leaves\r\n> ")
+    os.write(fd, b"more\n")
+    wait_for(fd, rb"more\r\n.")
+    os.write(fd, b"\x03")
+    second = turn.search(wait_for(fd, rb"tokens/s\]\r\n> ")).groups()
+    assert int(second[0]) > prompt and int(second[1]) >= prompt // 16 * 16 > 0, second
+    os.write(fd, b"/clear\n")
+    wait_for(fd, b"> ")
+    os.write(fd, b"/exit\n")
+    deadline = time.monotonic() + 60
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        assert time.monotonic() < deadline
+        if select.select([fd], [], [], 0.1)[0]:
+            try:
+                os.read(fd, 65536)
+            except OSError:
+                pass
+    assert os.waitstatus_to_exitcode(status) == 0
+    os.close(fd)
+
+
+def bench_has_its_rows(_):
+    bench = ["bench", LLAMA, "-p", 32, "-n", 8, "-d", "0,64", "-b", "1,2", "--threads", "1", "-r", 1, "-q"]
+    rows = kvarto_json(*bench, "--recompute", "--json")
+    assert all(set(row) == {"test", "depth", "batch", "threads", "kv_dtype", "tokens_per_s", "share_of_bandwidth"} for row in rows)
+    assert {(r["test"], r["depth"], r["batch"]) for r in rows} == {
+        (t, d, b) for t in ("pp32", "tg8", "tg8 recompute") for d in (0, 64) for b in (1, 2)}
+    assert all(row["tokens_per_s"] > 0 and row["threads"] == 1 and row["kv_dtype"] == "float16" for row in rows)
+    assert len(kvarto(*bench)[0].splitlines()) == 1 + 8
+    assert "left out" in kvarto("bench", LLAMA, "-p", 8, "-n", 0, "-d", "0,4096", "-r", 1)[1]
+
+
+def waste_is_small(_):
+    for seed in (1, 2, 3):
+        out = kvarto_json("bench", "--waste", "--json", "--seed", seed)
+        assert out["seed"] == seed and out["running_at_once"] == 64 and out["preemptions"] == 0, out
+        assert 0 < out["waste_mean"] < 0.04 and 0 < out["waste_at_peak"] < 0.04, out
+        assert out["times_the_sequences"] >= 3, out
+    assert "seed 1" in kvarto("bench", "--waste")[0]
+
+
+def the_sample_model_answers(_):
+    if not SMOLLM2.exists():
+        print(f"   left out: {SMOLLM2.name} is not in models/")
+        return
+    out = kvarto_json("run", SMOLLM2, "-p", "What is the capital of France?", "--max-tokens", 12, "--json")
+    assert "Paris" in out["text"] and out["finish_reason"] in ("stop", "length"), out
+
+
+CHECKS = (help_lists_every_verb, errors_are_one_line_with_a_remedy, tokenize_gives_the_goldens, render_gives_the_goldens,
+          score_gives_the_goldens, run_gives_the_goldens, run_shows_text_and_figures, threads_steps_and_blocks_change_no_bit,
+          children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, all_targets_agree,
+          many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
+          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, bench_has_its_rows, waste_is_small,
+          the_sample_model_answers)
+
+
+def main(arguments):
+    global KVARTO
+    if len(arguments) not in (1, 2):
+        print("usage: cli_test.py KVARTO [CHECK]")
+        return 2
+    KVARTO = str(pathlib.Path(arguments[0]).resolve())
+    if not pathlib.Path(KVARTO).exists():
+        print(f"{KVARTO} is not built")
+        return 77
+    failed = 0
+    for check in CHECKS:
+        if len(arguments) == 2 and arguments[1] != check.__name__:
+            continue
+        start = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                check(pathlib.Path(folder))
+            verdict = "ok"
+        except Exception as error:  # each check stands alone
+            failed += 1
+            verdict = f"FAIL: {type(error).__name__}: {error}"
+        print(f"{check.__name__} ({time.monotonic() - start:.1f} s): {verdict}", flush=True)
+    print(f"{failed} of {len(CHECKS)} checks failed" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
