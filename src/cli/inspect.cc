@@ -19,6 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kLongestText = 400;  // of a value that is shown; refusals and their remedies fit
+
 struct Flags {
   ModelFlags model;
   bool json = false, list_architectures = false, numerics = false;
@@ -146,7 +148,7 @@ Result<Json> describe(const std::string& path, const Flags& flags) {
 // --- the same for people
 
 std::string text_of(const Json& value) {
-  return value.is_string() ? printable(value.get<std::string>()) : value.dump();
+  return value.is_string() ? printable(value.get<std::string>(), kLongestText) : value.dump();
 }
 
 // Columns of the named fields of an array of objects; `first` heads the running number.

@@ -37,7 +37,9 @@ std::string padded(const std::string& body, const Spec& spec, bool number) {
 std::string number_text(Runtime& rt, Value v, const Spec& spec) {
   require_defined(rt, v);
   if (!v.is_number()) {
-    rt.error(std::string("format %") + spec.type + " needs a number, got " + std::string(type_name(v)));
+    std::string what = "format %";
+    what.push_back(spec.type);
+    rt.error(what.append(" needs a number, got ").append(type_name(v)));
   }
   std::string sign = spec.plus ? "+" : spec.space ? " " : "";
   char buffer[512];
