@@ -269,6 +269,9 @@ std::string answer_line(const BatchLine& line, const RequestResult& result, cons
   answer["preemptions"] = result.preemptions;
   answer["recomputed_tokens"] = result.recomputed_tokens;
   answer["batch_peers_max"] = result.batch_peers_max;
+  answer["queue_ms"] = result.queue_ms;
+  answer["ttft_ms"] = result.ttft_ms;
+  answer["tpot_ms"] = result.tpot_ms;
   return dump(answer);
 }
 

@@ -64,6 +64,7 @@ std::string run_json(const Generation& generation, const Engine& engine) {
                   {"blocks_total", engine.stats().kv.blocks_total},
                   {"waste", generation.waste},
                   {"preemptions", result.preemptions},
+                  {"saturated_values", engine.stats().saturated_kv_values},
                   {"numerics", engine.info().numerics}};
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

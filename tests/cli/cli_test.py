@@ -133,7 +133,7 @@ def run_gives_the_goldens(_):
         assert out["tokens"][:len(wanted)] == wanted, (model, case_name, out["tokens"], wanted)
         assert out["usage"] == {"prompt_tokens": case["n_prompt"], "cached_tokens": 0, "completion_tokens": 24}
         assert out["finish_reason"] == "length" and out["ttft_ms"] > 0 and out["tpot_ms"] > 0
-        assert set(out["kv"]) == {"blocks_used", "blocks_total", "waste", "preemptions", "numerics"}
+        assert set(out["kv"]) == {"blocks_used", "blocks_total", "waste", "preemptions", "saturated_values", "numerics"}
         needed = (case["n_prompt"] + 23 + 15) // 16
         assert needed - 1 <= out["kv"]["blocks_used"] <= needed and out["kv"]["blocks_total"] > needed, out["kv"]
 
