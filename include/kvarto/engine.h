@@ -73,9 +73,10 @@ struct Request {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   uint32_t sample_index = 0;       // of the first sample: child i of n draws as a single run with sample_index i
-  std::string cache_salt;
+  std::string cache_salt;          // see OpenOptions; at most 1024 bytes
   int32_t priority = 0;            // lower runs earlier (vLLM's sense)
   bool hash_logits = false;        // fill SampleResult::logits_sha256
+  // Neither may throw: an exception out of one is taken for a bug of the step, or leaves step() half done.
   std::function<void(const TokenEvent&)> on_token;        // on the owner's thread; may be empty; not called for beams
   std::function<void(const RequestResult&)> on_finish;    // exactly once per accepted request
 };
@@ -97,6 +98,7 @@ struct EngineStats {
 // What the model and machine came to: for people and for `inspect`.
 struct EngineInfo {
   std::string model_path, architecture, model_name, numerics, simd_target;
+  std::string model_fingerprint;  // 64 hex digits: equal for files with the same weights, tokenizer and template
   uint32_t vocabulary = 0, max_model_len = 0, context_length = 0;
   int threads = 0;
   size_t weight_bytes = 0;        // in memory
@@ -132,10 +134,13 @@ class Engine {
   Result<RequestResult> generate(Request request);
 
   // Raw log-likelihoods: for each position of `ids`, visits row [vocabulary] of logits (prediction of the next token).
+  // `visit` must not throw.
   Status score(std::span<const TokenId> ids, const std::function<void(size_t position, std::span<const float> logits)>& visit);
 
   // The textbook loop's step: computes `tokens` after what `sequence` (opened in cache()) holds and returns the logits that
   // follow the last one, [vocabulary]. First the prompt (from sequence.length() on), then one token at a time.
+  // After an error nothing of `tokens` is kept: go on from sequence.length(), which is what it was or, where a block edge or a
+  // window forbids that, less (see KvCache::trim). After ErrorCode::internal the cache was made anew: open again.
   Result<std::vector<float>> forward(KvSequence& sequence, std::span<const TokenId> tokens);
   // Ids that end generation; empty without a tokenizer.
   std::vector<TokenId> stop_ids() const;
@@ -148,6 +153,7 @@ class Engine {
   bool has_chat_template() const;
 
   EngineStats stats() const;
+  // Not after the cache could not be made again, which health() tells (CHECK); a step that fails replaces it.
   KvCache& cache();
 
  private:

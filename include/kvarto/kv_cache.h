@@ -67,6 +67,7 @@ class KvSequence {
 struct PrefixMatch {
   uint64_t tokens = 0;  // a multiple of block_tokens
   MissReason reason = MissReason::none;  // why not more; none when everything possible was found
+  size_t idle_bytes = 0;  // from match(): of cached_bytes, what open() would put to use
 };
 
 // Bytes of the arena by state: free + active + cached + slab_remainder == arena, always. Tails count as active.

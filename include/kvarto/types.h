@@ -31,6 +31,7 @@ enum class GroupKind : uint8_t {
   latent,  // one shared row per token (MLA); stays like full
   state,   // recurrent state, no tokens; its block is a snapshot
 };
+std::string_view group_kind_name(GroupKind kind);  // "full"
 // scored: keys (dot products with queries); mixed: values (weighted sums); both: latents.
 enum class PlaneRole : uint8_t { scored, mixed, both };
 

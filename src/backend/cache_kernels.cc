@@ -16,6 +16,7 @@ void CacheKernels::append(const KvCache& cache, const KvSequence& sequence, uint
   const KvLayout::Place place = cache.layout().place(layer);
   const KvView& view = cache.views(sequence)[place.group];
   const KvGroupLayer& kv = view.group->layers[place.index];
+  CHECK(has_keys_and_values(kv), "layers with a latent plane are not built");
   const AppendRows rows{.view = &view,
                         .layer = place.index,
                         .first_position = sequence.length(),
@@ -32,6 +33,7 @@ void CacheKernels::attend(const KvCache& cache, const KvSequence& sequence, uint
   const KvLayout::Place place = cache.layout().place(layer);
   const KvView& view = cache.views(sequence)[place.group];
   const KvGroupLayer& kv = view.group->layers[place.index];
+  CHECK(has_keys_and_values(kv), "layers with a latent plane are not built");
   CHECK(shape.heads > 0 && shape.heads % kv.kv_heads == 0, "query heads must be a multiple of the layer's KV heads");
   const AttendRows rows{.view = &view,
                         .layer = place.index,

@@ -35,6 +35,10 @@ class CpuBackend : public Backend {
         ops_(ops_for(options.target)),
         pool_(options.threads > 0 ? options.threads : static_cast<int>(usable_cores().size())) {}
 
+  ~CpuBackend() override {
+    if (ledger_ != nullptr) ledger_->release(MemoryTag::weights, vector_bytes_);
+  }
+
   std::shared_ptr<BlockMemory> memory() override { return memory_; }
   int threads() const override { return pool_.threads(); }
   SimdTarget target() const override { return target_; }
@@ -116,6 +120,7 @@ class CpuBackend : public Backend {
   ThreadPool pool_;
   AttendScratch scratch_;
   uint64_t saturated_ = 0;
+  size_t vector_bytes_ = 0;  // of norms and biases, charged to the ledger
 };
 
 Result<const WeightFormat*> format_of(const GgufFile& file, const GgufTensor& tensor) {
@@ -150,6 +155,10 @@ Result<std::unique_ptr<Matrix>> CpuBackend::load_matrix(const GgufFile& file, co
 
 Result<std::vector<float>> CpuBackend::load_vector(const GgufFile& file, const GgufTensor& tensor) {
   ASSIGN_OR_RETURN(const WeightFormat* format, format_of(file, tensor));
+  if (ledger_ != nullptr) {
+    RETURN_IF_ERROR(ledger_->charge(MemoryTag::weights, tensor.elements * sizeof(float)));
+    vector_bytes_ += tensor.elements * sizeof(float);
+  }
   std::vector<float> values(tensor.elements);
   format->dequantize(tensor.bytes.data(), tensor.elements / format->block_elements, values.data());
   return values;

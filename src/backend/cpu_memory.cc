@@ -21,6 +21,17 @@ Result<std::byte*> CpuMemory::reserve_scratch(size_t bytes) {
   return scratch_.data();
 }
 
+Status CpuMemory::charge_metadata(size_t bytes) {
+  if (ledger_ == nullptr) return {};
+  RETURN_IF_ERROR(ledger_->charge(MemoryTag::kv_metadata, bytes));
+  metadata_bytes_ += bytes;
+  return {};
+}
+
+CpuMemory::~CpuMemory() {
+  if (ledger_ != nullptr) ledger_->release(MemoryTag::kv_metadata, metadata_bytes_);
+}
+
 Fence CpuMemory::copy(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   return {};

@@ -13,8 +13,10 @@ namespace kvarto {
 class CpuMemory : public BlockMemory {
  public:
   explicit CpuMemory(std::shared_ptr<Ledger> ledger) : ledger_(std::move(ledger)) {}
+  ~CpuMemory() override;
   Result<std::byte*> reserve_arena(size_t bytes) override;
   Result<std::byte*> reserve_scratch(size_t bytes) override;
+  Status charge_metadata(size_t bytes) override;
   Fence copy(std::byte* to, const std::byte* from, size_t bytes) override;
   Fence gather(std::byte* to, std::span<const std::span<const std::byte>> pieces) override;
   Fence stage_out(std::span<std::byte> host, const std::byte* block) override;
@@ -25,6 +27,7 @@ class CpuMemory : public BlockMemory {
   std::shared_ptr<Ledger> ledger_;
   std::vector<Slab> arenas_;
   Slab scratch_;
+  size_t metadata_bytes_ = 0;
 };
 
 }  // namespace kvarto

@@ -49,7 +49,7 @@ Status write_all(const Descriptor& fd, const std::string& path, std::string_view
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  Descriptor fd(path, O_RDONLY);
+  Descriptor fd(path, O_RDONLY | O_NONBLOCK);  // a FIFO without a writer must not hang us
   if (!fd.ok()) return os_error(path, "cannot open");
   struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return os_error(path, "cannot stat");

@@ -41,6 +41,8 @@ std::string_view memory_tag_name(MemoryTag tag) {
       return "kv_arena";
     case MemoryTag::kv_scratch:
       return "kv_scratch";
+    case MemoryTag::kv_metadata:
+      return "kv_metadata";
     case MemoryTag::activations:
       return "activations";
     case MemoryTag::logits:

@@ -16,7 +16,7 @@
 namespace kvarto {
 
 // What bytes are for. Every byte the engine allocates beyond small change is charged to one tag.
-enum class MemoryTag : uint8_t { weights, kv_arena, kv_scratch, activations, logits, staging, count };
+enum class MemoryTag : uint8_t { weights, kv_arena, kv_scratch, kv_metadata, activations, logits, staging, count };
 std::string_view memory_tag_name(MemoryTag tag);
 
 // Running totals with a hard cap; charge() fails rather than exceed it. Thread-safe.
@@ -68,6 +68,8 @@ class BlockMemory {
   virtual Result<std::byte*> reserve_arena(size_t bytes) = 0;
   // Scratch for raw tiles, grown to at least `bytes`; earlier addresses become invalid.
   virtual Result<std::byte*> reserve_scratch(size_t bytes) = 0;
+  // Charges what the cache keeps about its blocks (ordinary memory) for as long as this object lives.
+  virtual Status charge_metadata(size_t bytes) = 0;
   virtual Fence copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // Scattered pieces into one run of bytes and back (parking, tiers).
   virtual Fence gather(std::byte* to, std::span<const std::span<const std::byte>> pieces) = 0;

@@ -12,12 +12,12 @@
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/float_mode.h"
 
 namespace kvarto {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr unsigned kPlainArithmetic = 0x1f80;  // MXCSR: nearest even, FTZ and DAZ off, exceptions masked
 
 // Waits at most kSpin for `ready`; says whether it came.
 template <typename Ready>
@@ -92,7 +92,7 @@ struct ThreadPool::State {
   }
 
   void worker_main(int worker) {
-    _mm_setcsr(kPlainArithmetic);
+    const FloatMode plain;
     uint64_t seen = 0;
     bool inside = false;
     const auto ready = [&] { return stop.load() || (inside = enter(seen)); };
@@ -156,8 +156,7 @@ int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()
 // noexcept: a body that throws ends the process here, with its message, instead of leaving workers on a dead stack.
 void ThreadPool::run_erased(size_t units, Trampoline call, const void* body) noexcept {
   State& s = *state_;
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(kPlainArithmetic);
+  const FloatMode plain;
   if (units <= 1 || s.workers.empty()) {
     for (size_t unit = 0; unit < units; ++unit) call(body, unit, 0);
   } else {
@@ -172,7 +171,6 @@ void ThreadPool::run_erased(size_t units, Trampoline call, const void* body) noe
     s.gate.fetch_and(~State::kOpen);
     s.wait_until_empty();
   }
-  _mm_setcsr(before);
 }
 
 }  // namespace kvarto

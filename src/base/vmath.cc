@@ -1,5 +1,6 @@
 #include "base/vmath.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <iterator>
@@ -114,6 +115,13 @@ SinCos sincos_d(double x) {
     default:
       return {-cos_r, sin_r};
   }
+}
+
+double log_sum_exp(std::span<const float> row) {
+  const double max = *std::ranges::max_element(row);
+  double sum = 0.0;
+  for (const float x : row) sum += exp_d(static_cast<double>(x) - max);
+  return max + log_d(sum);
 }
 
 }  // namespace kvarto

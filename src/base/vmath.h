@@ -4,6 +4,8 @@
 // any thread.
 #pragma once
 
+#include <span>
+
 namespace kvarto {
 
 double exp_d(double x);            // 0 below about -745, infinity above about 709.8
@@ -13,5 +15,9 @@ struct SinCos {
   double sin, cos;
 };
 SinCos sincos_d(double x);  // |x| <= 1.2e7 radians
+
+// log(sum(exp(x))) of one row or more, summed in ascending order: the norm of log-probabilities. No NaN, and one finite
+// value at least.
+double log_sum_exp(std::span<const float> row);
 
 }  // namespace kvarto

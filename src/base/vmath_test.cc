@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 namespace kvarto {
 namespace {
@@ -53,6 +54,18 @@ TEST_F(Vmath, PowAgainstLongDouble) {
         << base << " " << power;
   }
   EXPECT_EQ(pow_d(10000.0, 0.0), 1.0);
+}
+
+TEST_F(Vmath, LogSumExpAgainstLongDouble) {
+  std::vector<float> row(1000);
+  long double sum = 0;
+  for (float& x : row) {
+    x = static_cast<float>(uniform(-30, 30));
+    sum += std::exp(static_cast<long double>(x));
+  }
+  EXPECT_LT(relative(log_sum_exp(row), std::log(sum)), 1e-14);
+  EXPECT_EQ(log_sum_exp(std::vector<float>{-static_cast<float>(kInf), 1000.0f}), 1000.0);
+  EXPECT_NEAR(log_sum_exp(std::vector<float>{-1000.0f, -1000.0f}), -1000.0 + 0.69314718055994531, 1e-12);
 }
 
 // Beside a multiple of pi/2 one of the two is tiny: there the absolute error counts.

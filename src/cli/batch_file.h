@@ -21,6 +21,7 @@ class BatchFile {
 
   // Answers by input line, those of an earlier run included.
   const std::map<size_t, std::string>& answers() const { return answers_; }
+  bool keeps() const { return partial_ != nullptr; }  // answers outlive a run that is stopped
   Status add(size_t line, std::string answer);
   // All lines are answered: writes the output and removes the partial file.
   Status finish();

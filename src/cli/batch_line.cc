@@ -1,6 +1,9 @@
 #include "cli/batch_line.h"
 
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/result_json.h"
 #include "format/printable.h"
@@ -9,6 +12,47 @@ namespace kvarto {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kDeepest = 64;
+
+// What a line may not hold although JSON's grammar allows it: a key twice in one object, of which a reader would drop
+// one in silence, and depth that only an attack needs.
+class Watch {
+ public:
+  // False as soon as something is wrong.
+  bool see(Json::parse_event_t event, const Json& value) {
+    using Event = Json::parse_event_t;
+    if (error_) return false;
+    if (event == Event::object_start || event == Event::array_start) {
+      if (keys_.size() == kDeepest) error_ = "the line is nested deeper than " + std::to_string(kDeepest) + " levels";
+      keys_.emplace_back();
+    } else if (event == Event::object_end || event == Event::array_end) {
+      keys_.pop_back();
+    } else if (event == Event::key && !keys_.back().insert(value.get<std::string>()).second) {
+      error_ = "key " + kvarto::quoted(value.get<std::string>()) + " comes twice in one object; give it once";
+    }
+    return !error_;
+  }
+  const std::optional<std::string>& error() const { return error_; }
+
+ private:
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open; arrays have none
+  std::optional<std::string> error_;
+};
+
+Result<Json> parse_object(std::string_view text) {
+  Watch watch;
+  std::string wrong = "the line is not a JSON object";
+  try {
+    Json object =
+        Json::parse(text, [&](int, Json::parse_event_t event, Json& value) { return watch.see(event, value); });
+    if (!watch.error() && object.is_object()) return object;
+  } catch (const Json::out_of_range&) {
+    wrong = "a number in the line is beyond the range of floating point; give a finite one";
+  } catch (const Json::exception&) {  // `wrong` says it
+  }
+  return fail(ErrorCode::invalid_argument, watch.error().value_or(wrong));
+}
 
 tl::unexpected<Error> wrong(std::string_view key, std::string_view wanted) {
   return fail(ErrorCode::invalid_argument, quoted(key) + " is not " + std::string(wanted));
@@ -33,7 +77,8 @@ Status read_int(std::string_view key, const Json& value, int32_t& out) {
 }
 
 Status read_float(std::string_view key, const Json& value, float& out) {
-  if (!value.is_number()) return wrong(key, "a number");
+  if (!value.is_number() || std::abs(value.get<double>()) > std::numeric_limits<float>::max())
+    return wrong(key, "a number that a float holds");
   out = value.get<float>();
   return {};
 }
@@ -239,8 +284,7 @@ std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 }  // namespace
 
 Result<BatchLine> parse_batch_line(std::string_view text, const Request& defaults) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return fail(ErrorCode::invalid_argument, "the line is not a JSON object");
+  ASSIGN_OR_RETURN(const Json object, parse_object(text));
   BatchLine line;
   line.request = defaults;
   if (object.contains("body") || object.contains("url")) {

@@ -80,6 +80,28 @@ TEST(BatchLine, RefusalsNameTheField) {
             std::string::npos);
 }
 
+TEST(BatchLine, RefusesWhatReadersWouldDisagreeOn) {
+  EXPECT_NE(refusal(R"({"prompt": "a", "seed": 1, "seed": 2})").find("\"seed\" comes twice"), std::string::npos);
+  EXPECT_NE(refusal(R"({"prompt": "a", "s\u0065ed": 1, "seed": 1})").find("\"seed\" comes twice"), std::string::npos);
+  EXPECT_NE(refusal(R"({"messages": [{"role": "user", "content": "a", "role": "system"}]})").find("\"role\""),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"prompt": "a", "logit_bias": {"7": 1, "7": 2}})").find("\"7\""), std::string::npos);
+  // The same key in two objects is none of it.
+  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]})"), "");
+
+  const auto nested = [](int levels) {  // the object itself is the first level
+    const auto deep = static_cast<size_t>(levels - 1);
+    return R"({"messages": )" + std::string(deep, '[') + "1" + std::string(deep, ']') + "}";
+  };
+  EXPECT_EQ(refusal(nested(64).c_str()), "");
+  EXPECT_NE(refusal(nested(65).c_str()).find("deeper than 64"), std::string::npos);
+  EXPECT_NE(refusal(nested(100000).c_str()).find("deeper than 64"), std::string::npos);
+
+  EXPECT_NE(refusal(R"({"prompt": "a", "temperature": 1e999})").find("finite"), std::string::npos);
+  EXPECT_NE(refusal(R"({"prompt": "a", "temperature": 1e300})").find("temperature"), std::string::npos);
+  EXPECT_NE(refusal(R"({"prompt": "a", "temperature": NaN})").find("not a JSON object"), std::string::npos);
+}
+
 TEST(BatchLine, ErrorsKeepTheCustomId) {
   const Error error{ErrorCode::invalid_argument, "no \"such\" thing"};
   const auto plain = nlohmann::json::parse(error_line("not json", error));

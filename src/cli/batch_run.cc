@@ -1,7 +1,6 @@
 // `kvarto run --prompts`: many prompts at once, answered in input order.
 #include <algorithm>
 #include <ctime>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/batch_file.h"
@@ -37,9 +36,8 @@ std::string identity_of(const RunFlags& flags, const Engine& engine, const std::
   const SamplingFlags& s = flags.sampling;
   const SamplingParams p = sampling_params(s, 0.0f);
   nlohmann::ordered_json json;
-  json["model"] = engine.info().model_path;
-  std::error_code unknown;
-  json["model_bytes"] = std::filesystem::file_size(engine.info().model_path, unknown);
+  json["model"] = engine.info().model_fingerprint;
+  json["model_name"] = engine.info().model_name;
   json["numerics"] = engine.info().numerics;
   json["kv_dtype"] = engine.info().kv_dtype;
   json["max_model_len"] = engine.info().max_model_len;
@@ -60,8 +58,8 @@ std::string identity_of(const RunFlags& flags, const Engine& engine, const std::
 
 class BatchRun {
  public:
-  BatchRun(const RunFlags& flags, Engine& engine, BatchFile file, uint32_t in_flight)
-      : flags_(flags), engine_(engine), file_(std::move(file)), most_in_flight_(in_flight) {}
+  BatchRun(const RunFlags& flags, std::unique_ptr<Engine> engine, BatchFile file, uint32_t in_flight)
+      : flags_(flags), file_(std::move(file)), most_in_flight_(in_flight), engine_(std::move(engine)) {}
 
   Result<int> run(const std::vector<std::string>& lines) {
     total_ = lines.size();
@@ -73,7 +71,9 @@ class BatchRun {
     RETURN_IF_ERROR(work());
     if (interrupted() && file_.answers().size() < total_) {
       note("stopped with " + std::to_string(file_.answers().size()) + " of " + std::to_string(total_) +
-           " lines done; run the same command again to go on");
+           " lines done; " +
+           (file_.keeps() ? "run the same command again to go on"
+                          : "their answers are lost, give -o FILE to keep them and go on another time"));
       return kExitInterrupted;
     }
     RETURN_IF_ERROR(file_.finish());
@@ -105,9 +105,9 @@ class BatchRun {
 
   Result<std::vector<TokenId>> encode(const BatchLine& line) const {
     if (!line.ids.empty()) return line.ids;
-    if (!line.messages.empty()) return encode_chat(engine_, line.messages);
+    if (!line.messages.empty()) return encode_chat(*engine_, line.messages);
     const bool raw = flags_.raw || line.dialect == BatchDialect::openai_completion;
-    return encode_prompt(engine_, raw ? "" : flags_.system, *line.prompt, raw);
+    return encode_prompt(*engine_, raw ? "" : flags_.system, *line.prompt, raw);
   }
 
   Status work() {
@@ -117,16 +117,16 @@ class BatchRun {
       while (!cancelled && next_ < jobs_.size() && running_.size() < most_in_flight_)
         RETURN_IF_ERROR(submit(jobs_[next_++]));
       if (running_.empty()) break;
-      if (!engine_.step()) RETURN_IF_ERROR(engine_.health());
+      if (!engine_->step()) RETURN_IF_ERROR(engine_->health());
       RETURN_IF_ERROR(written_);
       progress.show(file_.answers().size(), total_,
                     std::to_string(file_.answers().size()) + " of " + std::to_string(total_));
       if (interrupted() && !cancelled) {
         cancelled = true;
-        for (const auto& [id, job] : running_) engine_.cancel(id);
+        for (const auto& [id, job] : running_) engine_->cancel(id);
       }
     }
-    return engine_.health();
+    return engine_->health();
   }
 
   // A refusal answers its line; a result does so when it comes.
@@ -136,7 +136,7 @@ class BatchRun {
       running_.erase(result.request);
       if (written_) written_ = take(job, result);
     };
-    const Result<RequestId> id = engine_.submit(std::move(request));
+    const Result<RequestId> id = engine_->submit(std::move(request));
     if (!id) return add_error(job, id.error());
     running_[*id] = &job;
     return {};
@@ -150,7 +150,7 @@ class BatchRun {
     generated_ += result.completion_tokens;
     cached_ += result.cached_tokens;
     prompt_ += result.prompt_tokens;
-    return file_.add(job.index, answer_line(job.line, result, engine_, std::time(nullptr)));
+    return file_.add(job.index, answer_line(job.line, result, *engine_, std::time(nullptr)));
   }
 
   Status add_error(const Job& job, const Error& error) { return file_.add(job.index, error_line(job.text, error)); }
@@ -163,7 +163,7 @@ class BatchRun {
       if (json.contains("error") && !json["error"].is_null()) ++failed;
     }
     if (!flags_.model.quiet) {
-      const EngineStats stats = engine_.stats();
+      const EngineStats stats = engine_->stats();
       note(std::to_string(total_) + " prompts: " + std::to_string(prompt_) + " prompt tokens (" +
            std::to_string(cached_) + " cached), " + std::to_string(generated_) + " generated, " +
            std::to_string(stats.preemptions) + " preemptions, waste " +
@@ -175,7 +175,6 @@ class BatchRun {
   }
 
   const RunFlags& flags_;
-  Engine& engine_;
   BatchFile file_;
   const size_t most_in_flight_;
   size_t total_ = 0, next_ = 0;
@@ -183,6 +182,7 @@ class BatchRun {
   std::map<RequestId, const Job*> running_;
   Status written_;
   uint64_t prompt_ = 0, cached_ = 0, generated_ = 0;
+  std::unique_ptr<Engine> engine_;  // destroyed first: requests still in flight report to this object
 };
 
 }  // namespace
@@ -193,9 +193,9 @@ Result<int> run_batch(const RunFlags& flags) {
   if (lines.empty())
     return fail(ErrorCode::invalid_argument, flags.prompts + " has no lines; give one JSON object a line");
   ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model, EngineOptions().max_num_seqs));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, load_engine(flags.model, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load_engine(flags.model, options));
   ASSIGN_OR_RETURN(BatchFile file, BatchFile::open(flags.output, identity_of(flags, *engine, content)));
-  return BatchRun(flags, *engine, std::move(file), 2 * options.max_num_seqs).run(lines);
+  return BatchRun(flags, std::move(engine), std::move(file), 2 * options.max_num_seqs).run(lines);
 }
 
 }  // namespace kvarto

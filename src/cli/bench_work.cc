@@ -24,11 +24,16 @@ Request greedy(std::vector<TokenId> prompt, uint32_t max_tokens) {
   return request;
 }
 
-// A group of requests that run together.
+// A group of requests that run together; those not finished when it goes are cancelled, for they report to it.
 class Group {
  public:
   explicit Group(Engine& engine) : engine_(engine) {}
   Group(const Group&) = delete;
+  ~Group() {
+    for (const RequestId id : ids_) engine_.cancel(id);
+    while (finished_ < ids_.size() && engine_.step()) {
+    }
+  }
 
   Status add(Request request) {
     request.on_token = [this](const TokenEvent& event) {
@@ -42,13 +47,14 @@ class Group {
       if (result.error) error_ = *result.error;
     };
     prompt_ += request.prompt.size();
-    ++added_;
-    return engine_.submit(std::move(request)).map([](RequestId) {});
+    ASSIGN_OR_RETURN(const RequestId id, engine_.submit(std::move(request)));
+    ids_.push_back(id);
+    return {};
   }
   // Steps until `done` or nothing is left.
   Status step_until(const std::function<bool()>& done) {
-    while (!done() && finished_ < added_) {
-      if (!engine_.step() && finished_ < added_) {
+    while (!done() && finished_ < ids_.size()) {
+      if (!engine_.step() && finished_ < ids_.size()) {
         RETURN_IF_ERROR(engine_.health());
         return fail(ErrorCode::internal, "the engine stopped with requests unfinished; this is a bug of ours");
       }
@@ -59,7 +65,7 @@ class Group {
   Status finish() {
     return step_until([] { return false; });
   }
-  bool all_began() const { return first_.size() == added_; }
+  bool all_began() const { return first_.size() == ids_.size(); }
   uint64_t tokens() const { return tokens_; }
   uint64_t computed_prompt() const { return prompt_ - cached_; }
   const std::vector<TokenId>& last_tokens() const { return last_tokens_; }
@@ -67,7 +73,8 @@ class Group {
  private:
   Engine& engine_;
   uint64_t tokens_ = 0, prompt_ = 0, cached_ = 0;
-  size_t added_ = 0, finished_ = 0;
+  size_t finished_ = 0;
+  std::vector<RequestId> ids_;
   std::set<RequestId> first_;
   std::vector<TokenId> last_tokens_;
   std::optional<Error> error_;

@@ -26,20 +26,6 @@ struct Flags {
   bool json = false, list_architectures = false, numerics = false;
 };
 
-std::string kind_name(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::full:
-      return "full";
-    case GroupKind::window:
-      return "window";
-    case GroupKind::latent:
-      return "latent";
-    case GroupKind::state:
-      return "state";
-  }
-  return "";
-}
-
 Json layers_json(const ModelConfig& config, const KvLayout& layout) {
   Json layers = Json::array();
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
@@ -50,7 +36,7 @@ Json layers_json(const ModelConfig& config, const KvLayout& layout) {
     layers.push_back(
         {{"layer", i},
          {"group", place.group},
-         {"kind", kind_name(group.kind)},
+         {"kind", group_kind_name(group.kind)},
          {"window", layer.window},
          {"heads", layer.heads},
          {"kv_heads", layer.kv_heads},
@@ -65,7 +51,7 @@ Json layers_json(const ModelConfig& config, const KvLayout& layout) {
 Json groups_json(const KvLayout& layout) {
   Json groups = Json::array();
   for (const KvGroup& group : layout.groups()) {
-    groups.push_back({{"kind", kind_name(group.kind)},
+    groups.push_back({{"kind", group_kind_name(group.kind)},
                       {"window", group.window},
                       {"layers", group.layers.size()},
                       {"block_bytes", group.block_bytes},

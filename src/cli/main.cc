@@ -54,5 +54,6 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader that goes away shows as a failed write, so that a run can end its requests and files in order.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // likewise a file that may grow no more
   return kvarto::run_program(argc, argv);
 }

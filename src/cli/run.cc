@@ -101,7 +101,7 @@ VerbAction declare_run(CLI::App& app) {
       "max_tokens, seed, sample_index, n, temperature, cache_salt and the other sampling fields. A prompt goes "
       "through the chat template as with --prompt");
   app.add_option("--output,-o", flags->output,
-                 "Results of --prompts, in input order; run again to resume after Ctrl-C");
+                 "Results of --prompts, in input order (default: stdout); a file: run again to resume after Ctrl-C");
   add_sampling_flags(app, flags->sampling);
   add_engine_flags(app, flags->model);
   return [flags] { return run(*flags); };

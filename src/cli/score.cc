@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/vmath.h"
 #include "cli/list.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -30,13 +31,6 @@ std::string number(double value) {
   if (!std::isfinite(value)) return "null";
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
-}
-
-double negative_log_likelihood(std::span<const float> logits, TokenId id) {
-  const double highest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - highest);
-  return highest + std::log(sum) - logits[static_cast<size_t>(id)];
 }
 
 // Best first, the lower id on ties.
@@ -75,7 +69,7 @@ Result<int> score(const Flags& flags) {
   RETURN_IF_ERROR(engine->score(ids, [&](size_t position, std::span<const float> logits) {
     if (!written) return;
     written = put(line_of(position, ids[position], nll, logits, flags.top_k));
-    if (position + 1 < ids.size()) nll = negative_log_likelihood(logits, ids[position + 1]);
+    if (position + 1 < ids.size()) nll = log_sum_exp(logits) - logits[static_cast<size_t>(ids[position + 1])];
     progress.show(position + 1, ids.size());
   }));
   RETURN_IF_ERROR(written);

@@ -41,29 +41,23 @@ uint32_t Engine::Impl::slots_used() const {
   return used;
 }
 
-// What a sample will still take for the tokens known now and its next block, tails of its unborn siblings included.
-// Windows are as wide as its largest chunk to come makes them.
-size_t Engine::Impl::wanted_bytes(const Sample& sample) const {
-  const auto chunk =
-      static_cast<uint32_t>(std::min<uint64_t>(parts.options.max_num_batched_tokens, sample.remaining()));
+// What a sample that holds `held_tokens` will still take for the tokens known now and its next block, tails of its
+// unborn siblings included. Windows are as wide as its largest chunk to come makes them.
+size_t Engine::Impl::wanted_bytes(const Sample& sample, uint64_t held_tokens) const {
+  const auto chunk = static_cast<uint32_t>(
+      std::min<uint64_t>(parts.options.max_num_batched_tokens, sample.tokens.size() - held_tokens));
   const size_t whole = parts.layout.bytes_for_sequence(sample.tokens.size() + block_tokens(), std::max(chunk, 1u));
-  const size_t held = parts.layout.bytes_for_sequence(sample.sequence.length(), 1);
+  const size_t held = parts.layout.bytes_for_sequence(held_tokens, 1);
   return (whole > held ? whole - held : 0) + sample.request->unborn * parts.layout.bytes_for_sequence(1, 1);
 }
 
 size_t Engine::Impl::promised_bytes() const {
   size_t bytes = 0;
-  for (const Sample* sample : running) bytes += wanted_bytes(*sample);
+  for (const Sample* sample : running) bytes += wanted_bytes(*sample, sample->sequence.length());
   return bytes;
 }
 
-bool Engine::Impl::fits_now(const Sample& sample, AdmissionLoad load) const {
-  const KvCacheStats stats = cache->stats();
-  load.available_bytes = stats.free_bytes + stats.cached_bytes;
-  load.needed_bytes = wanted_bytes(sample);
-  return Scheduler::may_admit(load);
-}
-
+// Looks first and opens only what is admitted: one that has to wait changes neither recency nor counters.
 bool Engine::Impl::try_admit(Sample& sample) {
   RequestState& request = *sample.request;
   const uint32_t used = slots_used();
@@ -72,19 +66,20 @@ bool Engine::Impl::try_admit(Sample& sample) {
                      .slots_wanted = 1 + request.unborn,
                      .slots_free = parts.options.max_num_seqs - std::min(parts.options.max_num_seqs, used)};
   if (load.slots_wanted > load.slots_free) return false;
-  KvCache::Opened opened = cache->open(sample.tokens, open_options(sample));
-  sample.sequence = std::move(opened.sequence);  // from here on its cached blocks are in use, not available
-  if (!fits_now(sample, load)) {
-    sample.sequence = KvSequence();
-    return false;
-  }
+  const OpenOptions options = open_options(sample);
+  const PrefixMatch match = cache->match(sample.tokens, options);
+  const KvCacheStats stats = cache->stats();
+  load.available_bytes = stats.free_bytes + stats.cached_bytes - match.idle_bytes;  // those it would use itself
+  load.needed_bytes = wanted_bytes(sample, match.tokens);
+  if (!Scheduler::may_admit(load)) return false;
+  sample.sequence = cache->open(sample.tokens, options).sequence;
   if (!request.admitted) {
     request.admitted = true;
     request.admitted_us = parts.clock->now_us();
-    request.result.cached_tokens = opened.match.tokens;
-    request.result.miss_reason = opened.match.reason;
+    request.result.cached_tokens = match.tokens;
+    request.result.miss_reason = match.reason;
     totals.prefix_query_tokens += request.prompt_tokens();
-    totals.prefix_hit_tokens += opened.match.tokens;
+    totals.prefix_hit_tokens += match.tokens;
   }
   start_running(sample);
   return true;
@@ -163,22 +158,22 @@ void Engine::Impl::plan_step() {
   }
 }
 
-// Takes the blocks for `count` tokens, preempting until they are there; false when the sample itself had to go.
+// Takes the blocks for `count` tokens, preempting until they are there; false when the sample itself had to go. One
+// that ends takes its request's other samples along, also those that this step was to compute.
 bool Engine::Impl::reserve(Sample& sample, uint32_t& count) {
+  const auto fail_request = [&](const Error& error) {
+    end_request(*sample.request, FinishReason::error, error);
+    std::erase_if(entries, [&](const Entry& entry) { return entry.sample->request == sample.request; });
+    return false;
+  };
   while (true) {
     const Status reserved = cache->reserve(sample.sequence, count);
     if (reserved) return true;
-    if (reserved.error().code != ErrorCode::out_of_memory) {
-      end_request(*sample.request, FinishReason::error, reserved.error());
-      return false;
-    }
+    if (reserved.error().code != ErrorCode::out_of_memory) return fail_request(reserved.error());
     const bool alone = std::ranges::none_of(running, [&](const Sample* other) {
       return other != &sample && other->sequence.length() + other->sequence.reserved() > 0;
     });
-    if (alone && count == 1) {
-      end_request(*sample.request, FinishReason::error, reserved.error());
-      return false;
-    }
+    if (alone && count == 1) return fail_request(reserved.error());
     if (alone) {
       count = (count + 1) / 2;
       continue;

@@ -11,24 +11,21 @@ void Engine::Impl::compute() {
   batch_sequences.clear();
   logit_rows.clear();
   logit_samples.clear();
-  uint64_t context = 0;
+  step_context = 0;
+  step_start_us = parts.clock->now_us();
   for (const Entry& entry : entries) {
     const auto first_row = static_cast<uint32_t>(batch_tokens.size());
     const auto from = entry.sample->tokens.begin() + static_cast<std::ptrdiff_t>(entry.first);
     batch_tokens.insert(batch_tokens.end(), from, from + entry.count);
     batch_sequences.push_back({first_row, entry.count, entry.first, cache->views(entry.sample->sequence)});
-    context += chunk_context(entry.first, entry.count);
+    step_context += chunk_context(entry.first, entry.count);
     if (entry.first + entry.count == entry.sample->tokens.size()) {
       logit_rows.push_back(first_row + entry.count - 1);
       logit_samples.push_back(entry.sample);
     }
   }
-  const uint64_t start_us = parts.clock->now_us();
   parts.model->forward({.tokens = batch_tokens, .sequences = batch_sequences, .logit_rows = logit_rows, .trace = {}},
                        parts.workspace, reinterpret_cast<float*>(hidden.data()));
-  const uint64_t us = parts.clock->now_us() - start_us;
-  parts.cost->observe(batch_tokens.size(), context, static_cast<double>(us),
-                      plan.decodes_only && batch_tokens.size() == entries.size());
   ++totals.steps;
 }
 
@@ -74,6 +71,10 @@ void Engine::Impl::choose() {
   }
   for (RequestState* request : beams_ready) expand_beams(*request);
   beams_ready.clear();
+  // What users wait for is the whole step: the pass, logits and sampling.
+  const uint64_t us = parts.clock->now_us() - step_start_us;
+  parts.cost->observe(batch_tokens.size(), step_context, static_cast<double>(us),
+                      plan.decodes_only && batch_tokens.size() == logit_rows.size());
 }
 
 // All tokens of the sample are computed; `row` says what may come next. The last prompt row serves all samples of a

@@ -56,18 +56,23 @@ Status Engine::Impl::score(std::span<const TokenId> ids,
   return {};
 }
 
+// All of `ids` or, after an error, none of them: then the sequence is cut back to where it was.
 Result<std::vector<float>> Engine::Impl::forward(KvSequence& sequence, std::span<const TokenId> ids) {
   if (!cache->owns(sequence)) {
     return fail(ErrorCode::invalid_argument,
                 "the sequence was not opened in this engine's cache, or the cache was rebuilt since; open it again");
   }
   RETURN_IF_ERROR(check_ids(ids, sequence.length()));
+  const uint64_t old_length = sequence.length();
   const size_t chunk = parts.options.max_num_batched_tokens;
   for (size_t first = 0; first < ids.size(); first += chunk) {
     const std::span<const TokenId> part = ids.subspan(first, std::min(chunk, ids.size() - first));
     logit_rows.clear();
     if (first + part.size() == ids.size()) logit_rows.push_back(static_cast<uint32_t>(part.size()) - 1);
-    RETURN_IF_ERROR(compute_ids(sequence, part, logit_rows));
+    if (const Status computed = compute_ids(sequence, part, logit_rows); !computed) {
+      if (first > 0) cache->trim(sequence, old_length);
+      return tl::unexpected(computed.error());
+    }
   }
   const auto* const out = reinterpret_cast<const float*>(logits.data());
   return std::vector<float>(out, out + vocabulary());

@@ -1,6 +1,8 @@
 // Work beside the queue: the caller's own sequences.
 #include <gtest/gtest.h>
+#include <immintrin.h>
 
+#include "base/float_mode.h"
 #include "engine/testing.h"
 
 namespace kvarto {
@@ -18,7 +20,8 @@ TEST(Direct, TheTextbookLoopEqualsGenerate) {
   std::vector<TokenId> prompt(70);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 400);
   const RequestResult generated =
-      engine->generate({.prompt = prompt, .sampling = {.max_tokens = 20, .temperature = 0.0f, .ignore_eos = true}}).value();
+      engine->generate({.prompt = prompt, .sampling = {.max_tokens = 20, .temperature = 0.0f, .ignore_eos = true}})
+          .value();
   KvCache::Opened opened = engine->cache().open(prompt);
   EXPECT_EQ(opened.match.tokens, 64u);
   std::vector<TokenId> next(prompt.begin() + 64, prompt.end()), tokens;
@@ -32,6 +35,68 @@ TEST(Direct, TheTextbookLoopEqualsGenerate) {
   EXPECT_EQ(opened.sequence.length(), 70u + 19u);
   opened.sequence = KvSequence();
   EXPECT_EQ(engine->stats().kv.blocks_active, 0u);
+}
+
+// A step's worth fits, the next does not: the sequence is back where it was, and goes on when there is room.
+TEST(Direct, AnErrorInALaterChunkKeepsNothing) {
+  FakeEngine fake({.blocks = 8, .options = {.max_num_batched_tokens = 16}});
+  const std::vector<TokenId> other = fake_prompt(90, 1), ids = fake_prompt(110, 2);
+  KvSequence mine = fake->cache().open(ids).sequence;
+  ASSERT_TRUE(fake->forward(mine, std::span(ids).first(20)));
+  {
+    KvSequence neighbour = fake->cache().open(other).sequence;
+    ASSERT_TRUE(fake->forward(neighbour, other));
+    const auto refused = fake->forward(mine, std::span(ids).subspan(20));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
+    EXPECT_GT(fake.model->forwards, 2u + 6u);  // not in the first chunk
+    EXPECT_LE(mine.length(), 20u);
+    EXPECT_GE(mine.length(), 16u);
+    EXPECT_EQ(mine.reserved(), 0u);
+  }
+  const auto logits = fake->forward(mine, std::span(ids).subspan(mine.length()));
+  ASSERT_TRUE(logits) << logits.error().message;
+  EXPECT_EQ(*logits, FakeModel::reference(ids));
+}
+
+// Whoever calls may have told his thread to flush subnormals and round down; results do not see it and he keeps it.
+TEST(Direct, TheCallersFloatModeChangesNothingAndIsKept) {
+  const std::vector<TokenId> prompt = fake_prompt(40, 3);
+  const auto hash = [&](Engine& engine) {
+    Request request = fake_request(prompt, 8);
+    request.sampling.temperature = 0.0f;
+    request.sampling.ignore_eos = true;
+    return engine.generate(request).value().samples[0].logits_sha256;
+  };
+  const std::string expected = hash(*tiny());
+  constexpr unsigned kOdd = FloatMode::kPlain | 0x8040u | 0x2000u;  // FTZ, DAZ, towards minus infinity
+  const unsigned before = _mm_getcsr();
+  const auto kept = [&] {
+    const unsigned now = _mm_getcsr();
+    _mm_setcsr(kOdd);
+    return now == kOdd;
+  };
+  FakeEngine fake;
+  bool plain = true;
+  const auto look = [&] { plain = plain && (_mm_getcsr() & ~0x3fu) == FloatMode::kPlain; };
+  fake.model->before_forward = [&](const Batch&) { look(); };
+  KvSequence sequence = fake->cache().open(prompt).sequence;
+  _mm_setcsr(kOdd);
+  const auto engine = tiny();
+  const bool after_load = kept();
+  const std::string found = hash(*engine);
+  const bool after_steps = kept();
+  const bool scored = fake->score(prompt, [&](size_t, std::span<const float>) { look(); }).has_value();
+  const bool after_score = kept();
+  const bool forwarded = fake->forward(sequence, prompt).has_value();
+  const bool after_forward = kept();
+  fake->submit(fake_request(prompt, 1)).value();
+  fake->step();
+  const bool after_step = kept();
+  _mm_setcsr(before);
+  EXPECT_EQ(found, expected);
+  EXPECT_TRUE(plain && scored && forwarded);
+  EXPECT_TRUE(after_load && after_steps && after_score && after_forward && after_step);
 }
 
 TEST(Direct, RefusesWhatItCannotCompute) {

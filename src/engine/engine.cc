@@ -1,5 +1,7 @@
 #include <exception>
 
+#include "base/check.h"
+#include "base/float_mode.h"
 #include "engine/engine_impl.h"
 
 namespace kvarto {
@@ -15,6 +17,7 @@ Engine::~Engine() {
 
 // Plan, run, commit. Text follows from logits, and what ended is reported last.
 bool Engine::step() {
+  const FloatMode plain;
   Impl& engine = *impl_;
   if (!engine.inbox.health()) return false;
   engine.receive();
@@ -36,7 +39,10 @@ bool Engine::step() {
 bool Engine::idle() const { return !impl_->busy(); }
 Status Engine::health() const { return impl_->inbox.health(); }
 const EngineInfo& Engine::info() const { return impl_->parts.info; }
-KvCache& Engine::cache() { return *impl_->cache; }
+KvCache& Engine::cache() {
+  CHECK(impl_->cache != nullptr, "the engine stopped because its KV cache could not be made again; see health()");
+  return *impl_->cache;
+}
 void Engine::cancel(RequestId id) { impl_->inbox.cancel(id); }
 
 Result<RequestId> Engine::submit(Request request) {
@@ -94,6 +100,7 @@ Result<RequestResult> Engine::generate(Request request) {
 
 Status Engine::score(std::span<const TokenId> ids,
                      const std::function<void(size_t position, std::span<const float> logits)>& visit) {
+  const FloatMode plain;
   RETURN_IF_ERROR(health());
   try {
     return impl_->score(ids, visit);
@@ -105,6 +112,7 @@ Status Engine::score(std::span<const TokenId> ids,
 }
 
 Result<std::vector<float>> Engine::forward(KvSequence& sequence, std::span<const TokenId> tokens) {
+  const FloatMode plain;
   RETURN_IF_ERROR(health());
   try {
     return impl_->forward(sequence, tokens);
@@ -131,6 +139,7 @@ EngineStats Engine::stats() const {
 // --- making
 
 Result<std::unique_ptr<Engine>> Engine::assemble(EngineParts parts) {
+  const FloatMode plain;
   RETURN_IF_ERROR(validate(parts.options));
   std::unique_ptr<Engine> engine(new Engine());
   engine->impl_ = std::make_unique<Impl>(std::move(parts));

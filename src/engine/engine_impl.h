@@ -46,8 +46,7 @@ struct Engine::Impl {
 
   // --- admission.cc
   bool try_admit(Sample& sample);
-  bool fits_now(const Sample& sample, AdmissionLoad load) const;
-  size_t wanted_bytes(const Sample& sample) const;
+  size_t wanted_bytes(const Sample& sample, uint64_t held_tokens) const;
   size_t promised_bytes() const;
   uint32_t slots_used() const;
   void find_computing_prefixes();
@@ -109,6 +108,8 @@ struct Engine::Impl {
   std::vector<uint32_t> logit_rows;
   std::vector<Sample*> logit_samples;
   Slab hidden, logits;
+  uint64_t step_start_us = 0;
+  uint64_t step_context = 0;                                                                 // keys attended
   std::unordered_map<uint64_t, std::vector<std::pair<BlockHash, const Sample*>>> computing;  // by event_id
   std::vector<std::unique_ptr<RequestState>> arrived;
   std::vector<RequestId> cancelled;

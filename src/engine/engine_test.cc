@@ -249,6 +249,80 @@ TEST(Engine, ABugInAStepCostsTheRunningRequestsOnly) {
   EXPECT_EQ(fake.at_rest(), "");
 }
 
+// Reserved, parked and forked: everything the failed step held goes with the cache.
+TEST(Engine, ABugAmongForksAndBeamsLeavesNothingHeld) {
+  FakeEngine fake;
+  Request samples = fake_request(fake_prompt(30, 55), 20), beams = fake_request(fake_prompt(30, 56), 20);
+  samples.sampling.n = 3;
+  beams.sampling.beam_width = 3;
+  beams.hash_logits = false;
+  const RequestId a = fake.submit(samples), b = fake.submit(beams);
+  for (int i = 0; i < 4; ++i) fake->step();
+  EXPECT_EQ(fake->stats().running, 6u);
+  fake.model->before_forward = [&](const Batch&) {
+    fake.model->before_forward = nullptr;
+    throw CheckFailure("planted");
+  };
+  fake.run();
+  for (const RequestId id : {a, b}) EXPECT_TRUE(fake.results[id].error);
+  EXPECT_EQ(fake.at_rest(), "");
+  expect_right(samples, *fake->generate(samples), "again");
+}
+
+TEST(Engine, ACacheThatCannotBeMadeAgainStopsIt) {
+  FakeEngine fake({.options = {.max_num_seqs = 1}});
+  const RequestId running = fake.submit(fake_request(fake_prompt(30, 57), 10));
+  const RequestId waiting = fake.submit(fake_request(fake_prompt(30, 58), 10));
+  fake.ledger = std::make_shared<Ledger>(1);
+  fake.model->before_forward = [](const Batch&) { throw CheckFailure("planted"); };
+  fake.run();
+  for (const RequestId id : {running, waiting}) EXPECT_TRUE(fake.results[id].error);
+  ASSERT_FALSE(fake->health());
+  EXPECT_NE(fake->health().error().message.find("could not be made again"), std::string::npos);
+  EXPECT_EQ(fake->stats().kv.arena_bytes, 0u);
+#ifndef KVARTO_DEBUG_CHECKS
+  EXPECT_THROW(fake->cache(), CheckFailure);
+#endif
+}
+
+// A row costs 0.1 ms, a step 1 ms and its logits 8 ms: 20 ms hold a decode and 109 prefill tokens.
+TEST(Engine, TheStepBudgetCountsLogits) {
+  FakeEngine fake({.options = {.max_step_ms = 20.0}});
+  fake.model->logits_us = 8000;
+  fake.submit(fake_request(fake_prompt(10, 97), 60));
+  for (int i = 0; i < 5; ++i) fake->step();
+  fake.submit(fake_request(fake_prompt(900, 98), 5));
+  uint64_t longest = 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t start = fake.clock->now;
+    fake->step();
+    longest = std::max(longest, fake.clock->now - start);
+  }
+  EXPECT_LE(longest, 20'500u);
+  EXPECT_GE(longest, 19'000u);
+}
+
+// One that has to wait opens nothing, however often it is tried.
+TEST(Engine, ARequestThatDoesNotFitYetTouchesNothing) {
+  FakeEngine fake({.blocks = 12});
+  const Request early = fake_request(fake_prompt(60, 99), 1);
+  ASSERT_TRUE(fake->generate(early));
+  const RequestId first = fake.submit(fake_request(fake_prompt(100, 100), 40));
+  fake->step();
+  Request second = early;
+  for (const TokenId t : fake_prompt(80, 101)) second.prompt.push_back(t);
+  const RequestId id = fake.submit(second);
+  const uint64_t queries = fake->stats().kv.query_tokens;
+  for (int i = 0; i < 5; ++i) fake->step();
+  EXPECT_EQ(fake->stats().waiting, 1u);
+  EXPECT_EQ(fake->stats().kv.query_tokens, queries);
+  fake.run();
+  EXPECT_FALSE(fake.results[first].error);
+  expect_right(second, fake.results[id], "the one that waited");
+  EXPECT_EQ(fake->stats().prefix_query_tokens, 60u + 100u + 140u);
+  EXPECT_EQ(fake.at_rest(), "");
+}
+
 TEST(Engine, ThreeBugsWithinAMinuteStopIt) {
   for (const bool quick : {true, false}) {
     FakeEngine fake;

@@ -84,18 +84,23 @@ void Engine::Impl::sweep() {
 }
 
 // A step failed by a bug of ours. What it touched cannot be trusted: running requests end, the cache is made anew, and
-// whoever waits goes on. Failing again and again helps nobody, so the third time within a minute is the last.
+// whoever waits goes on. The cache goes first: sequences of a cache that is gone give nothing back to its books.
+// Failing again and again helps nobody, so the third time within a minute is the last.
 void Engine::Impl::poison(const std::string& what) {
   log(LogLevel::error, "a step failed: " + what);
   ++totals.internal_errors;
   const Error error{ErrorCode::internal, "a step failed by a bug in this program: " + what};
   entries.clear();
   beams_ready.clear();
+  std::vector<RequestState*> touched;
   for (const auto& [id, request] : requests) {
-    const bool touched = std::ranges::any_of(request->samples, [](const auto& sample) {
+    const bool runs = std::ranges::any_of(request->samples, [](const auto& sample) {
       return static_cast<bool>(sample->sequence) || sample->state == SampleState::parked;
     });
-    if (!touched) continue;
+    if (runs) touched.push_back(request.get());
+  }
+  cache.reset();
+  for (RequestState* request : touched) {
     for (const auto& sample : request->samples) sample->sequence = KvSequence();
     end_request(*request, FinishReason::error, error);
   }

@@ -5,6 +5,7 @@
 
 #include "backend/cpu_memory.h"
 #include "base/cpu.h"
+#include "base/float_mode.h"
 #include "base/numerics.h"
 #include "engine/engine_impl.h"
 #include "model/list.h"
@@ -49,10 +50,10 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   ASSIGN_OR_RETURN(const std::optional<std::string_view> chat_template, file->get_string("tokenizer.chat_template"));
   parts.chat_template = chat_template.value_or("");
 
-  // Two files with equal contents may share blocks; two kinds of arithmetic or two layouts may not. Reads the whole file, so
-  // before loading releases its pages.
-  parts.name_space = "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32) + " " +
-                     parts.layout.description();
+  // Two files with equal contents may share blocks; two kinds of arithmetic or two layouts may not. Reads the whole
+  // file, so before loading releases its pages.
+  parts.name_space =
+      "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32) + " " + parts.layout.description();
 
   parts.ledger = std::make_shared<Ledger>(plan.total_bytes);
   const std::shared_ptr<Backend> backend =
@@ -63,6 +64,7 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   parts.options.max_model_len = plan.max_model_len;
   parts.memory = [ledger = parts.ledger] { return std::make_shared<CpuMemory>(ledger); };
   parts.info.model_path = file->name();
+  parts.info.model_fingerprint = file->fingerprint();
   parts.info.numerics = kNumericsF32;
   parts.info.simd_target = simd_target_name(backend->target());
   parts.info.threads = backend->threads();
@@ -71,6 +73,7 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
 }
 
 Result<std::unique_ptr<Engine>> Engine::load(const std::string& gguf_path, const EngineOptions& options) {
+  const FloatMode plain;
   ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(gguf_path));
   ASSIGN_OR_RETURN(EngineParts parts, load_parts(file, options));
   return assemble(std::move(parts));

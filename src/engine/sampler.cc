@@ -21,8 +21,8 @@ TokenId argmax(std::span<const float> row) {
   return static_cast<TokenId>(best);
 }
 
-// The largest finite logit; an error for rows that no distribution follows from.
-Result<float> check_row(std::span<const float> row) {
+// An error for rows that no distribution follows from.
+Status check_row(std::span<const float> row) {
   float max = kMinusInfinity;
   for (size_t i = 0; i < row.size(); ++i) {
     if (std::isnan(row[i]) || row[i] == std::numeric_limits<float>::infinity()) {
@@ -33,14 +33,7 @@ Result<float> check_row(std::span<const float> row) {
     max = std::max(max, row[i]);
   }
   if (max == kMinusInfinity) return fail(ErrorCode::internal, "every logit is -inf: no token can be chosen");
-  return max;
-}
-
-// log(sum(exp(x))), ids ascending.
-double log_sum_exp(std::span<const float> row, float max) {
-  double sum = 0.0;
-  for (const float x : row) sum += exp_d(static_cast<double>(x) - static_cast<double>(max));
-  return static_cast<double>(max) + log_d(sum);
+  return {};
 }
 
 }  // namespace
@@ -96,9 +89,9 @@ TokenId Sampler::draw(std::span<const float> logits, const SampleContext& contex
   if (p.top_k > 0 && static_cast<size_t>(p.top_k) < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + p.top_k - 1, candidates_.end(), before);
     candidates_.resize(static_cast<size_t>(p.top_k));
+    // Back in order of ids, as they came: the sum must not depend on how nth_element left them.
+    std::ranges::sort(candidates_, {}, &Candidate::id);
   }
-  // The sum must not depend on how nth_element left them.
-  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   double total = 0.0;
   for (const Candidate& c : candidates_) total += exp_d(c.logit);
 
@@ -154,14 +147,14 @@ std::vector<TokenLogprob> Sampler::top_logprobs(std::span<const float> logits, s
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, const SampleContext& context) {
-  ASSIGN_OR_RETURN(const float max, check_row(logits));
+  RETURN_IF_ERROR(check_row(logits));
   const SamplingParams& p = *context.params;
   const std::span<const float> row = adjust(logits, context);
   if (row.data() != logits.data()) RETURN_IF_ERROR(check_row(row));
   SampledToken result;
   result.token = p.temperature < kGreedyTemperature ? argmax(row) : draw(row, context);
   if (p.logprobs) {
-    const double norm = log_sum_exp(logits, max);
+    const double norm = log_sum_exp(logits);
     result.logprob = static_cast<float>(static_cast<double>(logits[static_cast<size_t>(result.token)]) - norm);
     result.top = top_logprobs(logits, *p.logprobs, norm, {});
   }
@@ -170,8 +163,8 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits, const Sample
 
 Result<std::vector<TokenLogprob>> Sampler::best(std::span<const float> logits, size_t count,
                                                 std::span<const TokenId> banned) {
-  ASSIGN_OR_RETURN(const float max, check_row(logits));
-  return top_logprobs(logits, count, log_sum_exp(logits, max), banned);
+  RETURN_IF_ERROR(check_row(logits));
+  return top_logprobs(logits, count, log_sum_exp(logits), banned);
 }
 
 }  // namespace kvarto

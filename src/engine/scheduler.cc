@@ -1,9 +1,11 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/fault.h"
@@ -43,11 +45,33 @@ void add_decodes(Draft& draft, uint64_t max_tokens) {
   for (const size_t i : decodes) draft.add(i, 1);
 }
 
-// A quarter of the prefills, those that waited longest, get a share of their own each step.
-uint64_t add_shares(Draft& draft, std::span<const size_t> prefills, uint64_t served, uint64_t floor_tokens,
+uint64_t quarter_of(uint64_t prefills) { return (prefills + kAdvanceEvery - 1) / kAdvanceEvery; }
+
+// Tokens of this step that decodes leave to prefills: a quarter of these, but half the step at most, and more for those
+// that could not advance every 4th step otherwise. One that has waited i steps can wait 3 - i more, and each step can
+// serve `budget` of them.
+uint64_t kept_for_prefills(std::span<const SequenceLoad> loads, std::span<const size_t> by_wait, uint64_t budget) {
+  if (by_wait.size() <= kAdvanceEvery * budget) {
+    uint64_t due = std::min(quarter_of(by_wait.size()), budget / 2);
+    for (uint64_t k = 0; k < by_wait.size(); ++k) {
+      const uint64_t idle = std::min<uint64_t>(loads[by_wait[k]].idle_steps, kAdvanceEvery - 1);
+      const uint64_t later = budget * (kAdvanceEvery - 1 - idle);
+      if (k + 1 > later) due = std::max(due, k + 1 - later);
+    }
+    return std::min(due, budget);
+  }
+  // Too many for that: fair turns among all. Of equals a prefill goes first, as its first token is waited for.
+  std::vector<std::pair<uint32_t, bool>> everybody;
+  for (const SequenceLoad& load : loads) everybody.emplace_back(load.idle_steps, load.remaining > 1);
+  const auto first = static_cast<std::ptrdiff_t>(std::min<uint64_t>(budget, everybody.size()));
+  std::partial_sort(everybody.begin(), everybody.begin() + first, everybody.end(), std::greater<>());
+  return static_cast<uint64_t>(
+      std::count_if(everybody.begin(), everybody.begin() + first, [](const auto& load) { return load.second; }));
+}
+
+// The `served` prefills that waited longest get a share of their own.
+uint64_t add_shares(Draft& draft, std::span<const size_t> by_wait, uint64_t served, uint64_t floor_tokens,
                     uint64_t max_tokens) {
-  std::vector<size_t> by_wait(prefills.begin(), prefills.end());
-  std::ranges::stable_sort(by_wait, std::greater<>(), [&](size_t i) { return draft.loads[i].idle_steps; });
   const uint64_t share = std::clamp<uint64_t>(floor_tokens / served, 1, kMinPrefillTokens);
   uint64_t used = 0;
   for (size_t k = 0; k < served && used < max_tokens; ++k) {
@@ -83,16 +107,16 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   for (size_t i = 0; i < loads.size(); ++i) {
     if (loads[i].remaining > 1) prefills.push_back(i);
   }
-  // Where decodes alone could fill the step, up to half of it is kept for prefills, so that these go on too.
-  const uint64_t kept = std::min<uint64_t>((prefills.size() + kAdvanceEvery - 1) / kAdvanceEvery,
-                                           options_.max_num_batched_tokens / 2);
+  std::vector<size_t> by_wait = prefills;
+  std::ranges::stable_sort(by_wait, std::greater<>(), [&](size_t i) { return loads[i].idle_steps; });
+  const uint64_t kept = kept_for_prefills(loads, by_wait, options_.max_num_batched_tokens);
   add_decodes(draft, options_.max_num_batched_tokens - kept);
   const uint64_t decodes = draft.tokens;
   const bool decoding = decodes > 0;
   uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - draft.tokens;
   double limit_us = std::numeric_limits<double>::infinity();
   uint64_t floor_tokens = room;
-  const uint64_t served = (prefills.size() + kAdvanceEvery - 1) / kAdvanceEvery;
+  const uint64_t served = std::max(quarter_of(prefills.size()), kept);
   if (decoding && !cost.decode_measured()) {
     room = floor_tokens = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
   } else if (decoding) {
@@ -101,7 +125,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
     floor_tokens = std::min(room, std::max(kMinPrefillTokens, served));
   }
   if (!prefills.empty() && room > 0) {
-    uint64_t used = add_shares(draft, prefills, served, floor_tokens, room);
+    uint64_t used = add_shares(draft, by_wait, served, floor_tokens, room);
     for (const size_t i : prefills) {
       uint64_t count = within_time(draft, i, std::min(draft.left(i), room - used), cost, limit_us);
       if (used < floor_tokens && decoding) {  // a slow machine still makes headway
@@ -125,7 +149,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
 std::optional<size_t> Scheduler::victim(std::span<const VictimLoad> candidates) {
   if (candidates.empty()) return std::nullopt;
   const auto key = [](const VictimLoad& v) {
-    return std::tuple(-int64_t{v.priority}, v.preemptions >= kPreemptionsEach, v.lost_tokens, ~v.order);
+    return std::tuple(v.preemptions >= kPreemptionsEach, -int64_t{v.priority}, v.lost_tokens, ~v.order);
   };
   return static_cast<size_t>(std::ranges::min_element(candidates, {}, key) - candidates.begin());
 }

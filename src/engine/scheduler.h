@@ -46,10 +46,11 @@ class Scheduler {
   explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
 
   // All decodes, and prefill chunks in the order of `loads` under the token budget; while anything decodes, under the
-  // time budget too. Every prefill advances at least every 4th step. Reuses `plan`'s memory.
+  // time budget too. Every prefill advances at least every 4th step; where there are more than 4 per token of the
+  // budget, whoever waited longest goes first, decodes included. Reuses `plan`'s memory.
   void plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const;
 
-  // Least important, then not for the third time, then least work lost, then youngest.
+  // Never one for the third time while another can go; then the least important, then least work lost, then youngest.
   static std::optional<size_t> victim(std::span<const VictimLoad> candidates);
 
   // A sequence starts when it fits as a whole beside what the others were promised, so that it is not thrown out at

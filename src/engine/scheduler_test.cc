@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 namespace kvarto {
 namespace {
@@ -114,23 +115,31 @@ TEST(Scheduler, MoreDecodesThanTokensTakeTurns) {
   EXPECT_LE(*std::ranges::max_element(served), 4);
 }
 
-// Runs plans over prefills that never end and returns the longest wait of any.
-uint32_t longest_wait(size_t prefills, size_t decodes, const CostModel& cost, SchedulerOptions options) {
+struct LongestWaits {
+  uint32_t prefill = 0, decode = 0;
+};
+
+// Runs plans over prefills that never end and returns the longest wait of any of each kind.
+LongestWaits longest_waits(size_t prefills, size_t decodes, const CostModel& cost, SchedulerOptions options) {
   std::vector<SequenceLoad> loads(decodes, decode(50));
   loads.resize(prefills + decodes, prefill(1 << 20));
-  uint32_t longest = 0;
+  LongestWaits longest;
+  const auto note = [&](const SequenceLoad& load) {
+    uint32_t& wait = load.remaining > 1 ? longest.prefill : longest.decode;
+    wait = std::max(wait, load.idle_steps);
+  };
   for (int step = 0; step < 40; ++step) {
     const StepPlan plan = plan_of(loads, cost, options);
     EXPECT_LE(plan.tokens, options.max_num_batched_tokens);
     for (SequenceLoad& load : loads) ++load.idle_steps;
     for (const PlannedChunk& chunk : plan.chunks) {
       SequenceLoad& load = loads[chunk.sequence];
-      longest = std::max(longest, load.idle_steps);
+      note(load);
       load.idle_steps = 0;
       if (load.remaining > 1) load.computed += chunk.count;
     }
   }
-  for (const SequenceLoad& load : loads) longest = std::max(longest, load.idle_steps);
+  for (const SequenceLoad& load : loads) note(load);
   return longest;
 }
 
@@ -139,14 +148,42 @@ TEST(Scheduler, EveryPrefillAdvancesAtLeastEveryFourthStep) {
   for (const size_t prefills : {1u, 2u, 3u, 5u, 13u, 40u, 63u, 100u}) {
     for (const size_t decodes : {0u, 1u, 8u}) {
       for (const double max_step_us : {0.0, 1.0}) {
-        EXPECT_LE(longest_wait(prefills, decodes, cost, {.max_step_us = max_step_us}), 4u)
-            << prefills << " prefills, " << decodes << " decodes";
+        const LongestWaits waits = longest_waits(prefills, decodes, cost, {.max_step_us = max_step_us});
+        EXPECT_LE(waits.prefill, 4u) << prefills << " prefills, " << decodes << " decodes";
+        EXPECT_LE(waits.decode, 1u) << prefills << " prefills, " << decodes << " decodes";
       }
     }
   }
 }
 
-TEST(Scheduler, VictimIsTheLeastImportantThenTheLeastLost) {
+TEST(Scheduler, EvenATinyBudgetServesEveryPrefillEveryFourthStep) {
+  ScriptedCost cost;
+  for (const uint32_t budget : {1u, 2u, 3u, 5u}) {
+    for (size_t prefills = 1; prefills <= 4 * budget; ++prefills) {
+      for (const size_t decodes : {1u, 2u, 9u}) {
+        const LongestWaits waits = longest_waits(prefills, decodes, cost, {.max_num_batched_tokens = budget});
+        const std::string what = std::to_string(budget) + " tokens, " + std::to_string(prefills) + " prefills, " +
+                                 std::to_string(decodes) + " decodes";
+        EXPECT_LE(waits.prefill, 4u) << what;
+        // What prefills leave, at least one token in 4 steps, goes round the decodes.
+        if (prefills < 4 * budget) {
+          EXPECT_LE(waits.decode, 4 * decodes) << what;
+        }
+      }
+    }
+  }
+}
+
+TEST(Scheduler, MorePrefillsThanABudgetCanServeTakeTurnsWithTheDecodes) {
+  ScriptedCost cost;
+  for (const uint32_t budget : {1u, 2u}) {
+    const LongestWaits waits = longest_waits(9, 5, cost, {.max_num_batched_tokens = budget});
+    EXPECT_LE(waits.prefill, 14 / budget) << budget;
+    EXPECT_LE(waits.decode, 14 / budget) << budget;
+  }
+}
+
+TEST(Scheduler, VictimIsNotThriceTheSameThenTheLeastImportantThenTheLeastLost) {
   // priority, preemptions, lost, order
   EXPECT_EQ(Scheduler::victim({}), std::nullopt);
   const auto victim = [](std::vector<VictimLoad> loads) { return *Scheduler::victim(loads); };
@@ -155,6 +192,8 @@ TEST(Scheduler, VictimIsTheLeastImportantThenTheLeastLost) {
   EXPECT_EQ(victim({{0, 2, 0, 1}, {0, 1, 90, 2}}), 1u);  // never the third time while another can go
   EXPECT_EQ(victim({{0, 2, 7, 1}, {0, 3, 2, 2}}), 1u);   // all were twice: least lost again
   EXPECT_EQ(victim({{1, 1, 90, 1}, {0, 0, 0, 2}}), 0u);  // the less important one
+  EXPECT_EQ(victim({{1, 2, 0, 1}, {0, 1, 90, 2}}), 1u);  // nor is that one sent away a third time
+  EXPECT_EQ(victim({{1, 2, 90, 1}, {0, 2, 0, 2}}), 0u);  // all were twice: importance again
 }
 
 TEST(Scheduler, AdmissionLeavesRoomForWhoRuns) {

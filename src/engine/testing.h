@@ -78,6 +78,7 @@ class FakeModel : public Model {
     for (size_t i = 0; i < states.size(); ++i) fill(states[i], hidden + i * kFakeVocabulary);
   }
   void logits(const float* hidden, size_t rows, float* out) const override {
+    if (clock != nullptr) clock->now += logits_us;
     std::memcpy(out, hidden, rows * kFakeVocabulary * sizeof(float));
     if (poison_token && rows > 0) out[*poison_token] = std::nanf("");
   }
@@ -94,6 +95,7 @@ class FakeModel : public Model {
   mutable uint64_t forwards = 0, computed_rows = 0;
   std::function<void(const Batch&)> before_forward;
   std::optional<TokenId> poison_token;
+  uint64_t logits_us = 0;
   std::shared_ptr<ScriptedClock> clock;  // runs 1 ms per step and 0.1 ms per row
 
  private:
@@ -170,7 +172,7 @@ struct FakeEngine {
     parts.layout = FakeModel::layout(setup.block_tokens, setup.separate_tails);
     for (const KvGroup& group : parts.layout.groups()) parts.kv_bytes += setup.blocks * group.block_bytes;
     parts.name_space = "fake";
-    parts.memory = [] { return std::make_shared<CpuMemory>(nullptr); };
+    parts.memory = [this] { return std::make_shared<CpuMemory>(ledger); };
     parts.clock = clock;
     parts.options = setup.options;
     auto made = Engine::assemble(std::move(parts));
@@ -203,6 +205,7 @@ struct FakeEngine {
 
   std::shared_ptr<FakeModel> model = std::make_shared<FakeModel>();
   std::shared_ptr<ScriptedClock> clock;
+  std::shared_ptr<Ledger> ledger;  // of the next cache; null: no cap
   std::map<RequestId, RequestResult> results;
   std::map<RequestId, int> finish_calls;
   std::unique_ptr<Engine> engine;  // last: its callbacks use the above

@@ -9,6 +9,7 @@ namespace kvarto {
 namespace {
 
 constexpr size_t kMostStops = 64, kLongestStop = 1024;
+constexpr size_t kLongestSalt = 1024;
 constexpr uint32_t kMostLogprobs = 1024;
 
 template <typename T>
@@ -116,6 +117,10 @@ Status validate(const Request& request, const RequestLimits& limits) {
   RETURN_IF_ERROR(check_distribution(p));
   RETURN_IF_ERROR(check_lists(p, limits));
   RETURN_IF_ERROR(check_beam(request));
+  if (request.cache_salt.size() > kLongestSalt) {
+    return bad("cache_salt", request.cache_salt.size(),
+               "bytes long; it has at most " + std::to_string(kLongestSalt) + " bytes");
+  }
   if (request.prompt.empty())
     return fail(ErrorCode::invalid_argument, "the prompt is empty; it needs at least 1 token");
   const uint64_t prompt = request.prompt.size();

@@ -56,6 +56,7 @@ TEST(Validate, EveryFieldThatMakesNoSenseIsNamed) {
   expect_refused("prompt is empty", [](Request& r) { r.prompt.clear(); });
   expect_refused("prompt 64", [](Request& r) { r.prompt = {64}; });
   expect_refused("prompt -1", [](Request& r) { r.prompt = {-1}; });
+  expect_refused("cache_salt 1025", [](Request& r) { r.cache_salt.assign(1025, 's'); });
   expect_refused("maximum context length is 100", [](Request& r) { r.prompt.assign(100, 1); });
 }
 

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "base/check.h"
 #include "codec/kernels.h"
 #include "kv/attend.h"
 
@@ -49,7 +50,9 @@ uint64_t append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
 uint64_t append(SimdTarget target, std::span<const AppendRows> sequences, ThreadPool& pool) {
   if (sequences.empty()) return 0;
   std::atomic<uint64_t> saturated{0};
-  const uint32_t heads = sequences[0].view->group->layers[sequences[0].layer].kv_heads;
+  const KvGroupLayer& layer = sequences[0].view->group->layers[sequences[0].layer];
+  CHECK(has_keys_and_values(layer), "writing a latent plane is not built");
+  const uint32_t heads = layer.kv_heads;
   pool.run(sequences.size() * heads, [&](size_t unit, int) {
     const uint64_t n = append_head(target, sequences[unit / heads], static_cast<uint32_t>(unit % heads));
     if (n > 0) saturated.fetch_add(n, std::memory_order_relaxed);

@@ -204,8 +204,7 @@ class AttendCall {
   AttendCall(SimdTarget target, std::span<const AttendRows> sequences, const AttentionShape& shape, AttendScratch& scratch)
       : target_(target), kernels_(attend_kernels(target)), sequences_(sequences), shape_(shape), scratch_(scratch) {
     const KvGroupLayer& layer = sequences[0].view->group->layers[sequences[0].layer];
-    CHECK(layer.planes.size() == 2 && layer.planes[1].role == PlaneRole::mixed,
-          "attention over a latent plane is not built; keys and values need a plane each");
+    CHECK(has_keys_and_values(layer), "attention over a latent plane is not built");
     kv_heads_ = layer.kv_heads;
     group_ = shape.heads / kv_heads_;
     key_dim_ = layer.planes[0].dims;

@@ -38,6 +38,11 @@ struct AppendRows {
   size_t v_stride = 0;
 };
 
+// Whether a layer has keys and values apart; attention over a latent plane is not built.
+inline bool has_keys_and_values(const KvGroupLayer& layer) {
+  return layer.planes.size() == 2 && layer.planes[0].role == PlaneRole::scored && layer.planes[1].role == PlaneRole::mixed;
+}
+
 // Positions per split; splits start at absolute multiples.
 inline constexpr uint32_t kSplitTokens = 256;
 

@@ -64,6 +64,7 @@ Status CacheCore::allocate(std::shared_ptr<BlockMemory> memory) {
     ASSIGN_OR_RETURN(scratch_.base, memory->reserve_scratch(scratch_slots_ * scratch_.slot_bytes));
   }
 
+  RETURN_IF_ERROR(memory->charge_metadata(metadata_bytes(layout_, bytes)));
   ASSIGN_OR_RETURN(std::byte * arena, memory->reserve_arena(bytes));
   std::vector<PrefixIndex::GroupRule> rules;
   for (uint32_t g = 0; g < group_count(); ++g) {
@@ -153,6 +154,7 @@ bool CacheCore::take_blocks(KvSequenceState& s, uint64_t end) {
 }
 
 Status CacheCore::reserve(KvSequenceState& s, uint32_t count) {
+  CHECK(!broken_, "the books did not add up when a sequence was released");
   if (count == 0) return fail(ErrorCode::invalid_argument, "a reservation of 0 tokens; reserve at least 1");
   if (s.reserved > 0) {
     return fail(ErrorCode::invalid_argument, "the sequence has " + std::to_string(s.reserved) +
@@ -214,6 +216,7 @@ void CacheCore::cancel(KvSequenceState& s) {
 // --- committing
 
 void CacheCore::commit(KvSequenceState& s, std::span<const TokenId> tokens) {
+  CHECK(!broken_, "the books did not add up when a sequence was released");
   CHECK(s.reserved > 0 && tokens.size() == s.reserved, "a commit brings as many tokens as were reserved");
   const uint64_t before = s.length(), whole_before = before / block_tokens();
   s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());

@@ -80,7 +80,15 @@ CacheCore::Found CacheCore::find(std::span<const TokenId> prompt, const OpenOpti
 
 PrefixMatch CacheCore::match(std::span<const TokenId> prompt, const OpenOptions& options) const {
   const Found found = find(prompt, options);
-  return {.tokens = found.nodes.size() * block_tokens(), .reason = found.reason};
+  PrefixMatch match{.tokens = found.nodes.size() * block_tokens(), .reason = found.reason};
+  const BlockPool& pool = store_->pool();
+  for (uint32_t g = 0; g < group_count(); ++g) {
+    for (uint64_t i = first_visible_block(group(g), block_tokens(), match.tokens); i < found.nodes.size(); ++i) {
+      const BlockId id = store_->index().block(found.nodes[i], g);
+      if (pool.refs(id) == 0) match.idle_bytes += pool.class_bytes(pool.size_class(id));
+    }
+  }
+  return match;
 }
 
 PrefixMatch CacheCore::open(KvSequenceState& s, std::span<const TokenId> prompt, const OpenOptions& options) {

@@ -13,20 +13,6 @@ constexpr uint32_t kLanes = 16;
 
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-std::string_view kind_name(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::full:
-      return "full";
-    case GroupKind::window:
-      return "window";
-    case GroupKind::latent:
-      return "latent";
-    case GroupKind::state:
-      return "state";
-  }
-  return "?";
-}
-
 std::string_view role_name(PlaneRole role) {
   switch (role) {
     case PlaneRole::scored:
@@ -147,6 +133,20 @@ bool seals_in_place(const KvGroup& group, const KvLayoutOptions& options) {
 
 }  // namespace
 
+std::string_view group_kind_name(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::full:
+      return "full";
+    case GroupKind::window:
+      return "window";
+    case GroupKind::latent:
+      return "latent";
+    case GroupKind::state:
+      return "state";
+  }
+  return "?";
+}
+
 Result<std::optional<KvDtype>> parse_kv_dtype(std::string_view name) {
   if (name == "auto") return std::optional<KvDtype>();
   if (const CodecInfo* codec = find_codec(name)) return std::optional(codec->dtype);
@@ -218,7 +218,7 @@ size_t KvLayout::bytes_for_sequence(uint64_t tokens, uint32_t chunk_tokens) cons
 std::string KvLayout::description() const {
   std::string out = "kv-layout-1 block_tokens=" + std::to_string(block_tokens());
   for (const KvGroup& group : groups_) {
-    out += " group(" + std::string(kind_name(group.kind));
+    out += " group(" + std::string(group_kind_name(group.kind));
     if (group.kind == GroupKind::window) out += " window=" + std::to_string(group.window);
     out += " bytes=" + std::to_string(group.block_bytes);
     for (const KvGroupLayer& layer : group.layers) {
@@ -249,6 +249,17 @@ GroupNeed group_need(const KvGroup& group, uint32_t block_tokens, uint64_t token
   // A step that fills the open block and opens the next holds both tails.
   const bool crosses = chunk > 1 && tokens > block_tokens;
   return {.blocks = whole, .tails = tokens == 0 ? 0u : crosses ? 2u : 1u};
+}
+
+size_t metadata_bytes(const KvLayout& layout, size_t arena_bytes) {
+  constexpr size_t kRecord = 32;  // BlockPool: record and slot
+  constexpr size_t kTable = 64;   // a sequence's id, address and hash
+  constexpr size_t kNode = 128;   // PrefixIndex: node and hash map
+  constexpr size_t kEntry = 96;   // PrefixIndex: entry and its place in a queue
+  size_t smallest = SIZE_MAX;
+  for (const KvGroup& group : layout.groups()) smallest = std::min(smallest, group.block_bytes);
+  const size_t node = kNode + layout.block_tokens() * sizeof(TokenId) + layout.groups().size() * kEntry;
+  return arena_bytes / smallest * (kRecord + kTable + node);
 }
 
 }  // namespace kvarto

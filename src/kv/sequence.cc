@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "base/log.h"
 #include "kv/block_pool.h"
 #include "kv/cache_core.h"
 #include "kv/layout.h"
@@ -69,7 +71,13 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   return *this;
 }
 KvSequence::~KvSequence() {
-  if (state_ != nullptr && state_->cache != nullptr) state_->cache->release(*state_);
+  if (state_ == nullptr || state_->cache == nullptr) return;
+  try {
+    state_->cache->release(*state_);
+  } catch (const CheckFailure& bug) {  // books that do not add up: no blocks are handed out any more
+    log(LogLevel::error, bug.what());
+    state_->cache->mark_broken();
+  }
 }
 uint64_t KvSequence::length() const { return state_ == nullptr ? 0 : state_->length(); }
 std::span<const TokenId> KvSequence::tokens() const {

@@ -18,6 +18,7 @@ class PlainMemory : public BlockMemory {
  public:
   Result<std::byte*> reserve_arena(size_t bytes) override { return grow(arena_, bytes); }
   Result<std::byte*> reserve_scratch(size_t bytes) override { return grow(scratch_, bytes); }
+  Status charge_metadata(size_t) override { return {}; }
   Fence copy(std::byte* to, const std::byte* from, size_t bytes) override {
     std::memcpy(to, from, bytes);
     ++copies;

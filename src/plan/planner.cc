@@ -60,7 +60,8 @@ size_t saturating_multiply(size_t a, size_t b) {
 
 Result<Budget> choose_budget(const PlanInput& in, size_t other_bytes, uint32_t length) {
   if (in.kv_cache_memory_bytes > 0) {
-    if (other_bytes + in.kv_cache_memory_bytes > in.available_bytes) {
+    other_bytes += metadata_bytes(*in.layout, in.kv_cache_memory_bytes);
+    if (other_bytes > in.available_bytes || in.kv_cache_memory_bytes > in.available_bytes - other_bytes) {
       return fail(ErrorCode::out_of_memory,
                   "kv_cache_memory_bytes " + number(in.kv_cache_memory_bytes) + " and " + number(other_bytes) +
                       " bytes of weights and buffers exceed the " + number(in.available_bytes) +
@@ -75,7 +76,8 @@ Result<Budget> choose_budget(const PlanInput& in, size_t other_bytes, uint32_t l
                                               number(usable) + " of the " + number(in.available_bytes) +
                                               " bytes available may be used; take a smaller model or free memory");
   }
-  const size_t left = usable - other_bytes;
+  // What is known about blocks lies beside them, in proportion.
+  const size_t left = usable - other_bytes - metadata_bytes(*in.layout, usable - other_bytes);
   size_t useful =
       saturating_multiply(in.layout->bytes_for_sequence(length, in.max_num_batched_tokens), in.max_num_seqs);
   const std::vector<size_t> classes = ArenaShape::classes_of(*in.layout);
@@ -97,6 +99,24 @@ size_t scratch_bytes(const KvLayout& layout, uint32_t step_tokens) {
     for (const KvGroupLayer& layer : group.layers) slot_bytes = std::max(slot_bytes, layer.raw_bytes());
   }
   return needed ? step_tokens / layout.block_tokens() * slot_bytes : 0;
+}
+
+// The least arena that holds one sequence of `tokens` tokens, slabs included.
+size_t arena_for(const KvLayout& layout, uint64_t tokens, uint32_t chunk_tokens) {
+  size_t low = layout.bytes_for_sequence(tokens, chunk_tokens) / 64, high = low;  // in lines of 64 bytes
+  while (!ArenaShape(layout, high * 64).fits(tokens, chunk_tokens)) {
+    low = high + 1;
+    high += high / 4 + 1;
+  }
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (ArenaShape(layout, middle * 64).fits(tokens, chunk_tokens)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low * 64;
 }
 
 }  // namespace
@@ -130,7 +150,7 @@ Result<MemoryPlan> plan_memory(const PlanInput& in) {
   ASSIGN_OR_RETURN(const Budget budget, choose_budget(in, other_bytes, wanted));
 
   const uint64_t longest = longest_that_fits(*in.layout, budget.bytes, in.max_num_batched_tokens, wanted);
-  const size_t needed = in.layout->bytes_for_sequence(wanted, in.max_num_batched_tokens);
+  const size_t needed = longest < wanted ? arena_for(*in.layout, wanted, in.max_num_batched_tokens) : 0;
   if (longest == 0 || (longest < wanted && in.max_model_len > 0)) {
     return fail(ErrorCode::out_of_memory, "max_model_len " + number(wanted) + " needs " + number(needed) +
                                               " bytes of KV cache and " + number(budget.bytes) + " are there (" +
@@ -142,9 +162,10 @@ Result<MemoryPlan> plan_memory(const PlanInput& in) {
   plan.lines = {{"weights", in.weight_bytes, "all tensors as the kernels read them"},
                 {"kv_arena", budget.bytes, budget.reason},
                 {"kv_scratch", kv_scratch_bytes, "blocks that one step begins and ends, before they are sealed"},
+                {"kv_metadata", metadata_bytes(*in.layout, budget.bytes), "records of blocks and names of prefixes, at most"},
                 {"activations", in.activation_bytes, "one step of " + number(in.max_num_batched_tokens) + " tokens"},
                 {"logits", in.logits_bytes, "made a few rows at a time"},
-                {"overhead", kOverheadBytes, "tokenizer, block records, stacks, code"}};
+                {"overhead", kOverheadBytes, "tokenizer, stacks, code"}};
   plan.kv_bytes = budget.bytes;
   plan.available_bytes = in.available_bytes;
   for (const PlanLine& line : plan.lines) plan.total_bytes += line.bytes;

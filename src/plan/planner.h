@@ -9,7 +9,7 @@ namespace kvarto {
 
 // Of available memory, how much a default plan uses in all.
 inline constexpr double kPlanShare = 0.9;
-// Tokenizer, tables, block records, threads' stacks, code. Scoring three ids with SmolLM2 was seen to take 33 MB beside its
+// Tokenizer, tables, threads' stacks, code. Scoring three ids with SmolLM2 was seen to take 33 MB beside its
 // weights; larger vocabularies take more.
 inline constexpr size_t kOverheadBytes = size_t{64} << 20;
 

@@ -132,5 +132,26 @@ TEST(Planner, RefusesBeforeLoading) {
   EXPECT_EQ(plan.error().code, ErrorCode::out_of_memory);
 }
 
+// What a refusal asks for is enough: windows and full groups share the arena in slabs of their own.
+TEST(Planner, TheBytesOfARefusalAreEnough) {
+  KvGeometry geometry;
+  for (int i = 0; i < 7; ++i) {
+    const bool full = i == 5;
+    geometry.layers.push_back({.kind = full ? GroupKind::full : GroupKind::window, .window = full ? 0u : 32u, .kv_heads = 1,
+                               .key_dim = 32, .value_dim = 32});
+  }
+  const KvLayout layout = KvLayout::make(geometry, {}).value();
+  PlanInput in{.available_bytes = size_t{1} << 30, .layout = &layout, .context_length = 2048, .max_model_len = 370,
+               .kv_cache_memory_bytes = 300000};
+  const Result<MemoryPlan> refused = plan_memory(in);
+  ASSERT_FALSE(refused);
+  const std::string& message = refused.error().message;
+  const size_t at = message.find("needs ") + 6;
+  in.kv_cache_memory_bytes = std::stoull(message.substr(at));
+  EXPECT_TRUE(plan_memory(in)) << message;
+  in.kv_cache_memory_bytes -= 64;
+  EXPECT_FALSE(plan_memory(in)) << message;
+}
+
 }  // namespace
 }  // namespace kvarto

@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -253,6 +254,8 @@ def bad_lines_harm_no_others(folder):
     assert choice["message"]["content"] == answers[4]["text"] and choice["finish_reason"] == "length"
     assert answers[4]["tokens"] == answers[6]["tokens"] and len(answers[6]["samples"]) == 2
     assert answers[5]["custom_id"] == "b" and answers[5]["response"] is None
+    twice = batch(folder, ['{"prompt": "x", "seed": 1, "seed": 2}\n'], code=1, name="twice")
+    assert '"seed" comes twice' in twice[0]["error"]["message"], twice
 
 
 def interrupted_runs_resume(folder):
@@ -278,6 +281,58 @@ def interrupted_runs_resume(folder):
     assert "resuming" in err and not partial.exists()
     resumed = [json.loads(line) for line in output.read_text().splitlines()]
     assert [a["tokens"] for a in resumed] == [a["tokens"] for a in whole]
+
+
+def a_full_disk_leaves_what_can_be_resumed(folder):
+    lines = [{"ids": [i + 1] * 5, "max_tokens": 20 + 10 * i} for i in range(16)]
+    flags = ["--ignore-eos", "--max-num-seqs", "4"]
+    whole = batch(folder, lines, *flags, name="whole")
+    source, output = folder / "full.jsonl", folder / "full.out.jsonl"
+    partial = folder / "full.out.jsonl.partial"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = [KVARTO, "run", LLAMA, "--prompts", str(source), "-o", str(output), *flags]
+    perturbed = os.environ | {"MALLOC_PERTURB_": "165"}  # what is used after it is freed shows
+    for room in (20, 4000):  # not even the header fits; some answers do, and others are on their way
+        done = subprocess.run(command, capture_output=True, timeout=600, env=perturbed,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
+        errors = [line for line in done.stderr.decode().splitlines() if line.startswith("kvarto: ")]
+        assert done.returncode == 1 and len(errors) == 1, (room, done.returncode, done.stderr)
+        assert "full.out.jsonl.partial: cannot write" in errors[0], errors
+        assert not output.exists() and partial.stat().st_size <= room
+    _, err = kvarto(*command[1:])
+    assert "resuming" in err and not partial.exists(), err
+    resumed = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [a["tokens"] for a in resumed] == [a["tokens"] for a in whole]
+
+
+def another_model_does_not_resume(folder):
+    model = folder / "model.gguf"
+    content = pathlib.Path(LLAMA).read_bytes()
+    model.write_bytes(content)
+    source = folder / "in.jsonl"
+    source.write_text("".join(json.dumps({"ids": [i + 1], "max_tokens": 60}) + "\n" for i in range(9)))
+    command = ["run", str(model), "--prompts", str(source), "-o", str(folder / "out.jsonl"), "--ignore-eos"]
+    done = subprocess.run([KVARTO, *command], capture_output=True, timeout=600,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)))
+    assert done.returncode == 1 and (folder / "out.jsonl.partial").exists(), done.stderr
+    model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # one bit of a weight, the size stays
+    assert "belongs to another run" in error_line(command, 1)
+    moved = folder / "moved.gguf"
+    moved.write_bytes(content)
+    assert "resuming" in kvarto("run", moved, *command[2:])[1]  # the file may go elsewhere
+
+
+def ctrl_c_without_a_file_says_what_is_lost(folder):
+    source = folder / "in.jsonl"
+    source.write_text("".join(json.dumps({"ids": [i + 1], "max_tokens": 1900}) + "\n" for i in range(64)))
+    command = [KVARTO, "run", LLAMA, "--prompts", str(source), "--ignore-eos", "--max-num-seqs", "1"]
+    pid, fd = pty.fork()  # on a terminal progress is shown, which says when the run is under way
+    if pid == 0:
+        os.execv(KVARTO, command)
+    wait_for(fd, rb"answering")
+    os.kill(pid, signal.SIGINT)
+    assert b"give -o FILE" in wait_for(fd, rb"lines done; [^\n]*\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
 
 
 def ctrl_c_ends_a_run_cleanly(_):
@@ -376,6 +431,7 @@ CHECKS = (help_lists_every_verb, errors_are_one_line_with_a_remedy, tokenize_giv
           score_gives_the_goldens, run_gives_the_goldens, run_shows_text_and_figures, threads_steps_and_blocks_change_no_bit,
           children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, all_targets_agree,
           many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
+          a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume, ctrl_c_without_a_file_says_what_is_lost,
           ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, bench_has_its_rows, waste_is_small,
           the_sample_model_answers)
 
