@@ -1,5 +1,6 @@
-// The paged cache under one's own model code: a toy model of one attention layer whose q, k and v are made up from token ids.
-// Two prompts share a prefix; the second finds its blocks, and its output has the same bits as without a cache.
+// The paged cache under one's own model code: a toy model of one attention layer whose q, k and v are made up from
+// token ids. Two prompts share a prefix; the second finds its blocks, and its output has the same bits as without a
+// cache.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -44,8 +45,8 @@ std::vector<float> compute(kvarto::KvCache& cache, kvarto::CacheKernels& kernels
 
 int main() {
   const kvarto::KvGeometry geometry{{{.kv_heads = kKvHeads, .key_dim = kDim, .value_dim = kDim}}};
-  const auto layout = kvarto::KvLayout::make(geometry, {.block_tokens = 16, .k_dtype = kvarto::KvDtype::bf16,
-                                                        .v_dtype = kvarto::KvDtype::bf16});
+  const auto layout = kvarto::KvLayout::make(
+      geometry, {.block_tokens = 16, .k_dtype = kvarto::KvDtype::bf16, .v_dtype = kvarto::KvDtype::bf16});
   auto made = kvarto::KvCache::create(*layout, kvarto::cpu_block_memory(), {.bytes = 1 << 20});
   if (!made) {
     std::fprintf(stderr, "%s\n", made.error().message.c_str());

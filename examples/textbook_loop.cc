@@ -1,5 +1,5 @@
-// The textbook loop over a KV cache: the whole prompt once, then one token at a time, the cache handed along; argmax; stop at
-// the end token.  usage: textbook_loop MODEL.gguf ["prompt"]
+// The textbook loop over a KV cache: the whole prompt once, then one token at a time, the cache handed along; argmax;
+// stop at the end token.  usage: textbook_loop MODEL.gguf ["prompt"]
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
     return 1;
   }
 
-  // A sequence holds the keys and values of the tokens it has seen. A second run of this prompt would find them in the cache.
+  // A sequence holds the keys and values of the tokens it has seen. A second run of this prompt would find them in the
+  // cache.
   kvarto::KvSequence sequence = engine.cache().open(*prompt).sequence;
   std::vector<kvarto::TokenId> next(prompt->begin() + static_cast<long>(sequence.length()), prompt->end());
   const std::vector<kvarto::TokenId> ends = engine.stop_ids();

@@ -107,6 +107,9 @@ stage_unit() {
 stage_tools() {
   local file
   check check_house tools/check_house
+  check clang_format bash -c "git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror"
+  # Debian's Python: another one on the path may lack the package.
+  check check_jinja /usr/bin/python3 tests/templates/check_jinja.py
   for file in tools/*_test.py tests/*_test.py; do
     [[ ! -f $file ]] || check "$(basename "$file" .py)" python3 "$file"
   done

@@ -1,12 +1,13 @@
-// Engine: a loaded model, its paged KV cache and the scheduler that shares both among requests. Embeddable: installs no signal
-// handler, keeps no global state, frees everything on destruction.
+// Engine: a loaded model, its paged KV cache and the scheduler that shares both among requests. Embeddable: installs no
+// signal handler, keeps no global state, frees everything on destruction.
 //
 //   auto engine = Engine::load("model.gguf", {});
 //   auto ids = (*engine)->encode("Hello");
 //   auto result = (*engine)->generate({.prompt = *ids, .sampling = {.max_tokens = 32}});
 //
-// One thread owns an engine and calls step(); submit() and cancel() may be called by any thread. Text of a request depends on
-// its tokens and sampling alone: a cache hit, a neighbour in the batch, chunking or preemption never change a byte.
+// One thread owns an engine and calls step(); submit() and cancel() may be called by any thread. Text of a request
+// depends on its tokens and sampling alone: a cache hit, a neighbour in the batch, chunking or preemption never change
+// a byte.
 #pragma once
 
 #include <cstddef>
@@ -40,45 +41,45 @@ struct TokenLogprob {
 // One generated token of one sample, as it happens.
 struct TokenEvent {
   RequestId request = 0;
-  uint32_t sample = 0;       // index in [0, n)
+  uint32_t sample = 0;  // index in [0, n)
   TokenId token = 0;
-  std::string_view text;     // what may be shown now; may be empty (unfinished character, possible stop string)
+  std::string_view text;  // what may be shown now; may be empty (unfinished character, possible stop string)
   FinishReason finish = FinishReason::none;
 };
 
 struct SampleResult {
-  std::vector<TokenId> tokens;   // including the stop token when one ended it
-  std::string text;              // without it
+  std::vector<TokenId> tokens;  // including the stop token when one ended it
+  std::string text;             // without it
   FinishReason finish = FinishReason::none;
-  std::string stop_string;       // the one that matched, if any
-  double cumulative_logprob = 0.0;                          // when logprobs were asked for, and of beams
-  std::vector<TokenLogprob> token_logprobs;                 // when logprobs were asked for, one per token
-  std::vector<std::vector<TokenLogprob>> top_logprobs;      // alternatives, best first
-  std::string logits_sha256;     // when asked for: over all raw logits rows of the generated tokens, little-endian f32
+  std::string stop_string;                              // the one that matched, if any
+  double cumulative_logprob = 0.0;                      // when logprobs were asked for, and of beams
+  std::vector<TokenLogprob> token_logprobs;             // when logprobs were asked for, one per token
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // alternatives, best first
+  std::string logits_sha256;  // when asked for: over all raw logits rows of the generated tokens, little-endian f32
 };
 
 struct RequestResult {
   RequestId request = 0;
-  std::vector<SampleResult> samples;   // [n]
-  std::optional<Error> error;          // refused or failed; samples may be partial
+  std::vector<SampleResult> samples;  // [n]
+  std::optional<Error> error;         // refused or failed; samples may be partial
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   MissReason miss_reason = MissReason::none;
   uint32_t preemptions = 0;
-  uint64_t recomputed_tokens = 0;      // computed again after preemptions
-  uint32_t batch_peers_max = 0;        // most sequences that shared a step with this request, itself included
+  uint64_t recomputed_tokens = 0;  // computed again after preemptions
+  uint32_t batch_peers_max = 0;    // most sequences that shared a step with this request, itself included
   double queue_ms = 0, ttft_ms = 0, tpot_ms = 0;  // time to first token from submit; mean time per later token
 };
 
 struct Request {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
-  uint32_t sample_index = 0;       // of the first sample: child i of n draws as a single run with sample_index i
-  std::string cache_salt;          // see OpenOptions; at most 1024 bytes
-  int32_t priority = 0;            // lower runs earlier (vLLM's sense)
-  bool hash_logits = false;        // fill SampleResult::logits_sha256
+  uint32_t sample_index = 0;  // of the first sample: child i of n draws as a single run with sample_index i
+  std::string cache_salt;     // see OpenOptions; at most 1024 bytes
+  int32_t priority = 0;       // lower runs earlier (vLLM's sense)
+  bool hash_logits = false;   // fill SampleResult::logits_sha256
   // Neither may throw: an exception out of one is taken for a bug of the step, or leaves step() half done.
-  std::function<void(const TokenEvent&)> on_token;        // on the owner's thread; may be empty; not called for beams
-  std::function<void(const RequestResult&)> on_finish;    // exactly once per accepted request
+  std::function<void(const TokenEvent&)> on_token;      // on the owner's thread; may be empty; not called for beams
+  std::function<void(const RequestResult&)> on_finish;  // exactly once per accepted request
 };
 
 struct EngineStats {
@@ -88,10 +89,10 @@ struct EngineStats {
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // counted once per request, never when it resumes
   bool kv_balanced = true;           // free + active + cached + remainders == arena; false is a bug of ours
   uint64_t saturated_kv_values = 0;  // K or V beyond the range of a half float, stored as its largest value
-  uint64_t internal_errors = 0;  // steps that failed by a bug of ours; see health()
+  uint64_t internal_errors = 0;      // steps that failed by a bug of ours; see health()
   uint64_t prompt_tokens = 0, computed_prompt_tokens = 0, generated_tokens = 0;
-  double waste_mean = 0, waste_at_peak = 0;  // share of active KV bytes that hold no live token: mean over steps; at the step
-                                             // with the most active bytes
+  double waste_mean = 0, waste_at_peak = 0;  // share of active KV bytes that hold no live token: mean over steps; at
+                                             // the step with the most active bytes
   uint64_t peak_active_bytes = 0;
 };
 
@@ -100,11 +101,12 @@ struct EngineInfo {
   std::string model_path, architecture, model_name, numerics, simd_target;
   std::string model_fingerprint;  // 64 hex digits: equal for files with the same weights, tokenizer and template
   uint32_t vocabulary = 0, max_model_len = 0, context_length = 0;
+  std::string max_model_len_reason;  // empty unless memory makes max_model_len less than the model's context
   int threads = 0;
-  size_t weight_bytes = 0;        // in memory
-  size_t pass_bytes = 0;          // weights read per step
+  size_t weight_bytes = 0;  // in memory
+  size_t pass_bytes = 0;    // weights read per step
   size_t kv_arena_bytes = 0, kv_bytes_per_token = 0;
-  std::string kv_dtype;           // "float16", or "float16/bfloat16" when K and V differ
+  std::string kv_dtype;  // "float16", or "float16/bfloat16" when K and V differ
 };
 
 struct EngineParts;  // engine/engine_parts.h
@@ -120,10 +122,11 @@ class Engine {
 
   const EngineInfo& info() const;
 
-  // Checks the request (every number that makes no sense is an error naming the field; what can never fit is refused with the
-  // numbers) and queues it. Any thread.
+  // Checks the request (every number that makes no sense is an error naming the field; what can never fit is refused
+  // with the numbers) and queues it. Any thread.
   Result<RequestId> submit(Request request);
-  // Ends a request in whatever state it is; its on_finish sees `cancelled`. Unknown or finished ids are ignored. Any thread.
+  // Ends a request in whatever state it is; its on_finish sees `cancelled`. Unknown or finished ids are ignored. Any
+  // thread.
   void cancel(RequestId id);
   // One step: admit, compute, sample, report. False when there is nothing to do.
   bool step();
@@ -135,12 +138,14 @@ class Engine {
 
   // Raw log-likelihoods: for each position of `ids`, visits row [vocabulary] of logits (prediction of the next token).
   // `visit` must not throw.
-  Status score(std::span<const TokenId> ids, const std::function<void(size_t position, std::span<const float> logits)>& visit);
+  Status score(std::span<const TokenId> ids,
+               const std::function<void(size_t position, std::span<const float> logits)>& visit);
 
-  // The textbook loop's step: computes `tokens` after what `sequence` (opened in cache()) holds and returns the logits that
-  // follow the last one, [vocabulary]. First the prompt (from sequence.length() on), then one token at a time.
-  // After an error nothing of `tokens` is kept: go on from sequence.length(), which is what it was or, where a block edge or a
-  // window forbids that, less (see KvCache::trim). After ErrorCode::internal the cache was made anew: open again.
+  // The textbook loop's step: computes `tokens` after what `sequence` (opened in cache()) holds and returns the logits
+  // that follow the last one, [vocabulary]. First the prompt (from sequence.length() on), then one token at a time.
+  // After an error nothing of `tokens` is kept: go on from sequence.length(), which is what it was or, where a block
+  // edge or a window forbids that, less (see KvCache::trim). After ErrorCode::internal the cache was made anew: open
+  // again.
   Result<std::vector<float>> forward(KvSequence& sequence, std::span<const TokenId> tokens);
   // Ids that end generation; empty without a tokenizer.
   std::vector<TokenId> stop_ids() const;
@@ -148,7 +153,8 @@ class Engine {
   // Text. encode: special tokens parsed unless `plain`; BOS in front when the model's rules want one and `bos` is set.
   Result<std::vector<TokenId>> encode(std::string_view text, bool plain = false, bool bos = true) const;
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
-  // `messages_json`: an array of {"role","content",...}. Errors: no template in the model, the template's own complaint.
+  // `messages_json`: an array of {"role","content",...}. Errors: no template in the model, the template's own
+  // complaint.
   Result<std::string> render_chat(std::string_view messages_json, bool add_generation_prompt = true) const;
   bool has_chat_template() const;
 

@@ -4,10 +4,11 @@
 //   auto opened = (*cache)->open(prompt);                        // finds cached blocks of the prompt
 //   (*cache)->reserve(opened.sequence, n);                       // blocks for the next n tokens, or an error
 //   for each layer: kernels write K/V and attend through (*cache)->views(opened.sequence);   // see CacheKernels
-//   (*cache)->commit(opened.sequence, tokens);                   // those n tokens are computed; full blocks become findable
+//   (*cache)->commit(opened.sequence, tokens);                   // those n tokens are computed; full blocks become
+//   findable
 //
-// Exactness: a token sees its own block open and every earlier block sealed, so what it computes depends on its position
-// alone; a hit, a fork or a trim changes no byte. One thread owns a cache and its sequences.
+// Exactness: a token sees its own block open and every earlier block sealed, so what it computes depends on its
+// position alone; a hit, a fork or a trim changes no byte. One thread owns a cache and its sequences.
 #pragma once
 
 #include <cstddef>
@@ -31,22 +32,25 @@ struct KvSequenceState;
 enum class Replacement : uint8_t { lru, lfu, fifo };
 
 struct KvCacheOptions {
-  size_t bytes = 0;                // of the arena; every block and tail comes from it
+  size_t bytes = 0;  // of the arena; every block and tail comes from it
   bool prefix_caching = true;
   Replacement replacement = Replacement::lru;
-  // Everything besides the layout that decides what a block contains: weights, tokenizer, rope settings, adapter, numerics.
+  // Everything besides the layout that decides what a block contains: weights, tokenizer, rope settings, adapter,
+  // numerics.
   std::string name_space = {};
-  uint32_t max_step_tokens = 512;  // most tokens reserved at once over all sequences of a step; sizes scratch for lossy codecs
+  uint32_t max_step_tokens =
+      512;  // most tokens reserved at once over all sequences of a step; sizes scratch for lossy codecs
 };
 
 struct OpenOptions {
-  std::string cache_salt = {};                      // sequences with different salts share nothing; "" = none
-  bool read_cache = true;                      // false: compute everything (blocks are still named)
-  std::optional<uint64_t> max_cached_tokens = {};   // at most so many; default: prompt length - 1, so that logits are computed
+  std::string cache_salt = {};  // sequences with different salts share nothing; "" = none
+  bool read_cache = true;       // false: compute everything (blocks are still named)
+  std::optional<uint64_t> max_cached_tokens =
+      {};  // at most so many; default: prompt length - 1, so that logits are computed
 };
 
-// A sequence's hold on blocks: tables of sealed blocks, one open tail per group, its tokens. Move-only; destruction gives the
-// references back (sealed blocks stay findable while nobody needs their memory). Must not outlive its cache.
+// A sequence's hold on blocks: tables of sealed blocks, one open tail per group, its tokens. Move-only; destruction
+// gives the references back (sealed blocks stay findable while nobody needs their memory). Must not outlive its cache.
 class KvSequence {
  public:
   KvSequence();
@@ -55,9 +59,9 @@ class KvSequence {
   ~KvSequence();
   explicit operator bool() const { return state_ != nullptr; }
 
-  uint64_t length() const;                       // tokens whose K/V are in the cache
-  std::span<const TokenId> tokens() const;       // [length]
-  uint32_t reserved() const;                     // tokens reserved and not yet committed
+  uint64_t length() const;                  // tokens whose K/V are in the cache
+  std::span<const TokenId> tokens() const;  // [length]
+  uint32_t reserved() const;                // tokens reserved and not yet committed
 
  private:
   friend class KvCache;
@@ -65,22 +69,25 @@ class KvSequence {
 };
 
 struct PrefixMatch {
-  uint64_t tokens = 0;  // a multiple of block_tokens
+  uint64_t tokens = 0;                   // a multiple of block_tokens
   MissReason reason = MissReason::none;  // why not more; none when everything possible was found
-  size_t idle_bytes = 0;  // from match(): of cached_bytes, what open() would put to use
+  size_t idle_bytes = 0;                 // from match(): of cached_bytes, what open() would put to use
 };
 
 // Bytes of the arena by state: free + active + cached + slab_remainder == arena, always. Tails count as active.
 struct KvCacheStats {
   size_t arena_bytes = 0, free_bytes = 0, active_bytes = 0, cached_bytes = 0, slab_remainder_bytes = 0;
-  uint64_t blocks_total = 0;    // that fit if the arena held blocks in the proportion of the groups (one per group and position)
+  uint64_t blocks_total =
+      0;  // that fit if the arena held blocks in the proportion of the groups (one per group and position)
   uint64_t blocks_active = 0, blocks_cached = 0;  // block ids, all groups
-  size_t live_bytes = 0;        // of active bytes: those holding a token that a running sequence can still see
-  uint64_t replaced_blocks = 0; // cached blocks given up for new ones, since creation
+  size_t live_bytes = 0;         // of active bytes: those holding a token that a running sequence can still see
+  uint64_t replaced_blocks = 0;  // cached blocks given up for new ones, since creation
   uint64_t query_tokens = 0, hit_tokens = 0;  // over open() calls
-  uint64_t window_blocks_freed = 0;  // blocks given back because a window moved on
-  uint64_t copied_tails = 0;    // by forks
-  double usage() const { return arena_bytes == 0 ? 0.0 : static_cast<double>(active_bytes) / static_cast<double>(arena_bytes); }
+  uint64_t window_blocks_freed = 0;           // blocks given back because a window moved on
+  uint64_t copied_tails = 0;                  // by forks
+  double usage() const {
+    return arena_bytes == 0 ? 0.0 : static_cast<double>(active_bytes) / static_cast<double>(arena_bytes);
+  }
 };
 
 // Every call takes sequences that were opened in this cache; another one is a bug of the caller (CHECK).
@@ -107,9 +114,9 @@ class KvCache {
   // Whether `sequence` was opened here and this is still the cache it was opened in.
   bool owns(const KvSequence& sequence) const;
 
-  // Takes the blocks that the next `count` tokens need in every group, replacing idle cached blocks where nothing is free.
-  // All or nothing: on out_of_memory (needs/has in the message) the sequence is unchanged. At most one reservation at a time;
-  // count >= 1.
+  // Takes the blocks that the next `count` tokens need in every group, replacing idle cached blocks where nothing is
+  // free. All or nothing: on out_of_memory (needs/has in the message) the sequence is unchanged. At most one
+  // reservation at a time; count >= 1.
   Status reserve(KvSequence& sequence, uint32_t count);
   // Gives a reservation back.
   void cancel(KvSequence& sequence);
@@ -118,14 +125,16 @@ class KvCache {
   // The reserved tokens are computed. Names full blocks, moves windows on. tokens.size() == reserved().
   void commit(KvSequence& sequence, std::span<const TokenId> tokens);
 
-  // A second sequence with the same tokens: shares every sealed block, copies the open tail (out_of_memory if there is no
-  // block for it). No reservation may be open.
+  // A second sequence with the same tokens: shares every sealed block, copies the open tail (out_of_memory if there is
+  // no block for it). No reservation may be open.
   Result<KvSequence> fork(const KvSequence& sequence);
-  // Forgets tokens from `length` on; returns the new length, which may be less (down to the last block edge whose blocks are
-  // all there) but not by more than block_tokens - 1 unless a window has moved past it. What is missing is to be computed again.
+  // Forgets tokens from `length` on; returns the new length, which may be less (down to the last block edge whose
+  // blocks are all there) but not by more than block_tokens - 1 unless a window has moved past it. What is missing is
+  // to be computed again.
   uint64_t trim(KvSequence& sequence, uint64_t length);
 
-  // Whether a sequence of `tokens` tokens computed in chunks of at most `chunk_tokens` could run in an otherwise empty arena.
+  // Whether a sequence of `tokens` tokens computed in chunks of at most `chunk_tokens` could run in an otherwise empty
+  // arena.
   bool could_ever_fit(uint64_t tokens, uint32_t chunk_tokens) const;
   // Tokens of one sequence for which could_ever_fit holds.
   uint64_t longest_sequence(uint32_t chunk_tokens) const;
@@ -133,8 +142,9 @@ class KvCache {
   // Forgets all idle cached blocks; false when some blocks are in use (they stay).
   bool clear();
 
-  KvCacheStats stats() const;   // O(1)
-  // The O(1) equation of KvCacheStats; false means a bug. Debug builds call it after every operation that changes blocks.
+  KvCacheStats stats() const;  // O(1)
+  // The O(1) equation of KvCacheStats; false means a bug. Debug builds call it after every operation that changes
+  // blocks.
   bool balanced() const;
   // Walks everything: reference counts, tables, index, slabs. For tests; empty when all is well, else what is wrong.
   std::string audit() const;
@@ -153,10 +163,10 @@ std::shared_ptr<BlockMemory> cpu_block_memory(size_t cap_bytes = 0);
 
 // Shape and options of one attention layer.
 struct AttentionShape {
-  uint32_t heads = 0;           // query heads; a multiple of the layer's KV heads
-  float scale = 1.0f;           // multiplies q.k
-  float soft_cap = 0.0f;        // 0 = none; cap * tanh(score / cap)
-  const float* sinks = nullptr; // [heads] sink logits, or null
+  uint32_t heads = 0;            // query heads; a multiple of the layer's KV heads
+  float scale = 1.0f;            // multiplies q.k
+  float soft_cap = 0.0f;         // 0 = none; cap * tanh(score / cap)
+  const float* sinks = nullptr;  // [heads] sink logits, or null
 };
 
 // The CPU attention kernels over a cache, for one's own model code. One caller at a time.
@@ -164,12 +174,12 @@ class CacheKernels {
  public:
   explicit CacheKernels(int threads = 0);  // 0: one per usable physical core
   ~CacheKernels();
-  // Writes the reserved tokens' keys and values of `layer`: k [reserved][kv_heads][key_dim], v [reserved][kv_heads][value_dim];
-  // keys already rotated. Then seals the blocks that these tokens fill.
+  // Writes the reserved tokens' keys and values of `layer`: k [reserved][kv_heads][key_dim], v
+  // [reserved][kv_heads][value_dim]; keys already rotated. Then seals the blocks that these tokens fill.
   void append(const KvCache& cache, const KvSequence& sequence, uint32_t layer, const float* k, const float* v);
   // Causal attention of the reserved tokens: q, out [reserved][heads][dim]. After append() of the same layer.
-  void attend(const KvCache& cache, const KvSequence& sequence, uint32_t layer, const AttentionShape& shape, const float* q,
-              float* out);
+  void attend(const KvCache& cache, const KvSequence& sequence, uint32_t layer, const AttentionShape& shape,
+              const float* q, float* out);
 
  private:
   struct Impl;

@@ -1,5 +1,5 @@
-// Result<T>: a value, or an Error that says what was wrong and what to do about it. Everything a caller, file, peer or disk
-// can cause travels this way; exceptions of libraries stop in the file that wraps the library. Any thread.
+// Result<T>: a value, or an Error that says what was wrong and what to do about it. Everything a caller, file, peer or
+// disk can cause travels this way; exceptions of libraries stop in the file that wraps the library. Any thread.
 #pragma once
 
 #include <string>
@@ -37,15 +37,15 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
 // RETURN_IF_ERROR(expr): hands a failed Status/Result up. ASSIGN_OR_RETURN(auto x, expr): unwraps or hands up.
 #define KVARTO_CONCAT_INNER(a, b) a##b
 #define KVARTO_CONCAT(a, b) KVARTO_CONCAT_INNER(a, b)
-#define RETURN_IF_ERROR(expr)                                             \
-  do {                                                                    \
-    auto kvarto_status_ = (expr);                                         \
+#define RETURN_IF_ERROR(expr)                                                                       \
+  do {                                                                                              \
+    auto kvarto_status_ = (expr);                                                                   \
     if (!kvarto_status_) return tl::unexpected<::kvarto::Error>(std::move(kvarto_status_.error())); \
   } while (false)
 #define ASSIGN_OR_RETURN(decl, expr) ASSIGN_OR_RETURN_IMPL(KVARTO_CONCAT(kvarto_result_, __LINE__), decl, expr)
-#define ASSIGN_OR_RETURN_IMPL(tmp, decl, expr)                                     \
-  auto tmp = (expr);                                                               \
-  if (!tmp) return tl::unexpected<::kvarto::Error>(std::move(tmp.error()));         \
+#define ASSIGN_OR_RETURN_IMPL(tmp, decl, expr)                              \
+  auto tmp = (expr);                                                        \
+  if (!tmp) return tl::unexpected<::kvarto::Error>(std::move(tmp.error())); \
   decl = std::move(*tmp)
 
 }  // namespace kvarto

@@ -38,12 +38,12 @@ enum class PlaneRole : uint8_t { scored, mixed, both };
 // What one layer of a model keeps per token.
 struct LayerKv {
   GroupKind kind = GroupKind::full;
-  uint32_t window = 0;       // tokens, the current one included; window layers only
-  uint32_t kv_heads = 0;     // latent: 1
-  uint32_t key_dim = 0;      // latent: dims of the latent
-  uint32_t value_dim = 0;    // latent: 0
-  uint32_t rope_dim = 0;     // latent only: dims of the rope plane
-  size_t state_bytes = 0;    // state only
+  uint32_t window = 0;     // tokens, the current one included; window layers only
+  uint32_t kv_heads = 0;   // latent: 1
+  uint32_t key_dim = 0;    // latent: dims of the latent
+  uint32_t value_dim = 0;  // latent: 0
+  uint32_t rope_dim = 0;   // latent only: dims of the rope plane
+  size_t state_bytes = 0;  // state only
 };
 struct KvGeometry {
   std::vector<LayerKv> layers;  // [layers of the model]
@@ -53,16 +53,16 @@ struct KvGeometry {
 struct KvPlane {
   PlaneRole role = PlaneRole::scored;
   uint32_t dims = 0;
-  uint32_t padded_dims = 0;  // dims rounded up to 16; the padding is zeros and is counted
+  uint32_t padded_dims = 0;          // dims rounded up to 16; the padding is zeros and is counted
   KvDtype dtype = KvDtype::f16;      // of the sealed tile
   KvDtype raw_dtype = KvDtype::f16;  // of the open tail and of scratch
   size_t offset = 0;                 // of the sealed tile behind the head's first tile, bytes
   size_t raw_offset = 0;
-  size_t tile_bytes = 0;             // a multiple of 64
+  size_t tile_bytes = 0;  // a multiple of 64
   size_t raw_tile_bytes = 0;
 };
 struct KvGroupLayer {
-  uint32_t layer = 0;     // index in the model
+  uint32_t layer = 0;  // index in the model
   uint32_t kv_heads = 0;
   std::vector<KvPlane> planes;
   size_t offset = 0, raw_offset = 0;            // of the layer's tiles inside a block / a tail
@@ -73,9 +73,10 @@ struct KvGroup {
   GroupKind kind = GroupKind::full;
   uint32_t window = 0;
   std::vector<KvGroupLayer> layers;
-  size_t block_bytes = 0;    // sealed block, a multiple of 64
-  size_t tail_bytes = 0;     // open block
-  // True when sealing changes nothing (every plane's dtype is its raw dtype): the tail becomes the sealed block in place.
+  size_t block_bytes = 0;  // sealed block, a multiple of 64
+  size_t tail_bytes = 0;   // open block
+  // True when sealing changes nothing (every plane's dtype is its raw dtype): the tail becomes the sealed block in
+  // place.
   bool tail_is_block = false;
 };
 
@@ -104,8 +105,8 @@ class KvLayout {
 
   // Bytes one more token costs in the long run: sum over groups of block_bytes / block_tokens, window groups included.
   size_t bytes_per_token() const;
-  // Bytes of blocks and tails that one sequence of `tokens` tokens holds while it runs (window groups: what the window and a
-  // prefill chunk of `chunk_tokens` need at most).
+  // Bytes of blocks and tails that one sequence of `tokens` tokens holds while it runs (window groups: what the window
+  // and a prefill chunk of `chunk_tokens` need at most).
   size_t bytes_for_sequence(uint64_t tokens, uint32_t chunk_tokens) const;
   // Canonical text of everything that decides bytes and meaning of a block; part of the namespace of block names.
   std::string description() const;

@@ -1,6 +1,7 @@
-// Backend: memory plus the table of operations a model's forward pass is written in. The seam to devices: a CUDA backend
-// implements the same class. The CPU one cuts work into units fixed by shape and runs the row kernels of ops/ and the
-// attention of kv/ on a thread pool. One caller at a time (the owner); results do not depend on threads or SIMD target.
+// Backend: memory plus the table of operations a model's forward pass is written in. The seam to devices: a CUDA
+// backend implements the same class. The CPU one cuts work into units fixed by shape and runs the row kernels of ops/
+// and the attention of kv/ on a thread pool. One caller at a time (the owner); results do not depend on threads or SIMD
+// target.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +74,7 @@ class Backend {
 };
 
 struct CpuBackendOptions {
-  int threads = 0;  // 0: one per usable physical core
+  int threads = 0;                 // 0: one per usable physical core
   std::shared_ptr<Ledger> ledger;  // may be null
   SimdTarget target = best_target();
 };

@@ -109,9 +109,13 @@ class CpuBackend : public Backend {
     });
   }
   template <typename Body>
-  void each_row(size_t rows, const Body& body) { in_units(rows, kRowsPerUnit, body); }
+  void each_row(size_t rows, const Body& body) {
+    in_units(rows, kRowsPerUnit, body);
+  }
   template <typename Body>
-  void each_vector(size_t vectors, const Body& body) { in_units(vectors, kVectorsPerUnit, body); }
+  void each_vector(size_t vectors, const Body& body) {
+    in_units(vectors, kVectorsPerUnit, body);
+  }
 
   std::shared_ptr<Ledger> ledger_;
   std::shared_ptr<BlockMemory> memory_;

@@ -6,7 +6,8 @@
 namespace kvarto {
 
 void check_failed(const char* file, int line, const char* condition, const std::string& what) {
-  const std::string text = std::string(file) + ":" + std::to_string(line) + ": check failed: " + condition + ": " + what;
+  const std::string text =
+      std::string(file) + ":" + std::to_string(line) + ": check failed: " + condition + ": " + what;
 #ifdef KVARTO_DEBUG_CHECKS
   std::fprintf(stderr, "%s\n", text.c_str());
   std::abort();

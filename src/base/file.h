@@ -32,7 +32,8 @@ class MappedFile {
 };
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes = size_t{1} << 30);
-// Writes beside `path`, syncs, renames: a reader sees the old content or the new, never a part. Concurrent writers: one wins.
+// Writes beside `path`, syncs, renames: a reader sees the old content or the new, never a part. Concurrent writers: one
+// wins.
 Status write_file_atomically(const std::string& path, std::string_view content);
 
 }  // namespace kvarto

@@ -19,9 +19,7 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string operator/(const std::string& name) const { return path_ / name; }
-  size_t entries() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
+  size_t entries() const { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {})); }
 
  private:
   std::filesystem::path path_;

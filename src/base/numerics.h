@@ -1,5 +1,6 @@
-// The numerics id: `<path>-<revision>`, the name of one exact order of arithmetic. It is part of the namespace of every block
-// name, so blocks computed by different arithmetic never meet. Change the revision when any bit of any logit may change.
+// The numerics id: `<path>-<revision>`, the name of one exact order of arithmetic. It is part of the namespace of every
+// block name, so blocks computed by different arithmetic never meet. Change the revision when any bit of any logit may
+// change.
 #pragma once
 
 #include <string_view>

@@ -7,12 +7,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/float_mode.h"
+#include "base/log.h"
 
 namespace kvarto {
 namespace {
@@ -134,11 +137,18 @@ ThreadPool::ThreadPool(int threads, bool pin) : state_(std::make_unique<State>()
   CHECK(threads >= 1 && threads < static_cast<int>(State::kInsideMask), "a pool has 1 to 65534 threads");
   const std::vector<int> cores = pin ? usable_cores() : std::vector<int>();
   const bool pinned = cores.size() >= static_cast<size_t>(threads);
+  state_->workers.reserve(static_cast<size_t>(threads) - 1);
   for (int worker = 1; worker < threads; ++worker) {
-    state_->workers.emplace_back([state = state_.get(), worker, cpu = pinned ? cores[worker] : -1] {
-      if (cpu >= 0) pin_this_thread(cpu);
-      state->worker_main(worker);
-    });
+    try {
+      state_->workers.emplace_back([state = state_.get(), worker, cpu = pinned ? cores[worker] : -1] {
+        if (cpu >= 0) pin_this_thread(cpu);
+        state->worker_main(worker);
+      });
+    } catch (const std::system_error& error) {  // a limit on threads; those that started compute the same
+      log(LogLevel::warning, "only " + std::to_string(worker) + " of " + std::to_string(threads) +
+                                 " compute threads could be started: " + error.what());
+      return;
+    }
   }
 }
 

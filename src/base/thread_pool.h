@@ -13,8 +13,9 @@ namespace kvarto {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller. Workers (not the caller) are pinned one per core of the process's cpuset when
-  // `pin`. Every worker (and the caller, inside run) computes with FTZ and DAZ off and rounding to nearest.
+  // `threads` >= 1 counts the caller; where the system starts fewer, a warning is logged and threads() says how many.
+  // Workers (not the caller) are pinned one per core of the process's cpuset when `pin`. Every worker (and the caller,
+  // inside run) computes with FTZ and DAZ off and rounding to nearest.
   explicit ThreadPool(int threads, bool pin = true);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -13,11 +13,15 @@
 
 namespace kvarto {
 
+// The file that -o OUTPUT means, links resolved; "-" for stdout. Refused before a model is loaded: what is no regular
+// file, a folder that is not there, and the input itself.
+Result<std::string> output_path(const std::string& output, const std::string& input);
+
 class BatchFile {
  public:
-  // `identity` says what results depend on; a partial file of another one is refused. `output` "-" or empty: stdout,
-  // nothing is kept.
-  static Result<BatchFile> open(const std::string& output, std::string_view identity);
+  // `identity` says what results depend on; a partial file of another one, or one that another run is writing, is
+  // refused and stays as it is. `lines` of the input. `output` "-" or empty: stdout, nothing is kept.
+  static Result<BatchFile> open(const std::string& output, std::string_view identity, size_t lines);
 
   // Answers by input line, those of an earlier run included.
   const std::map<size_t, std::string>& answers() const { return answers_; }

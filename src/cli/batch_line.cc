@@ -3,55 +3,21 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cli/result_json.h"
 #include "format/printable.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kDeepest = 64;
-
-// What a line may not hold although JSON's grammar allows it: a key twice in one object, of which a reader would drop
-// one in silence, and depth that only an attack needs.
-class Watch {
- public:
-  // False as soon as something is wrong.
-  bool see(Json::parse_event_t event, const Json& value) {
-    using Event = Json::parse_event_t;
-    if (error_) return false;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (keys_.size() == kDeepest) error_ = "the line is nested deeper than " + std::to_string(kDeepest) + " levels";
-      keys_.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      keys_.pop_back();
-    } else if (event == Event::key && !keys_.back().insert(value.get<std::string>()).second) {
-      error_ = "key " + kvarto::quoted(value.get<std::string>()) + " comes twice in one object; give it once";
-    }
-    return !error_;
-  }
-  const std::optional<std::string>& error() const { return error_; }
-
- private:
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open; arrays have none
-  std::optional<std::string> error_;
-};
-
 Result<Json> parse_object(std::string_view text) {
-  Watch watch;
-  std::string wrong = "the line is not a JSON object";
-  try {
-    Json object =
-        Json::parse(text, [&](int, Json::parse_event_t event, Json& value) { return watch.see(event, value); });
-    if (!watch.error() && object.is_object()) return object;
-  } catch (const Json::out_of_range&) {
-    wrong = "a number in the line is beyond the range of floating point; give a finite one";
-  } catch (const Json::exception&) {  // `wrong` says it
-  }
-  return fail(ErrorCode::invalid_argument, watch.error().value_or(wrong));
+  Result<Json> object = parse_json(text);
+  if (!object && object.error().code != ErrorCode::corrupt) return object;
+  if (!object || !object->is_object()) return fail(ErrorCode::invalid_argument, "the line is not a JSON object");
+  return object;
 }
 
 tl::unexpected<Error> wrong(std::string_view key, std::string_view wanted) {

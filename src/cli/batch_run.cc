@@ -40,7 +40,7 @@ std::string identity_of(const RunFlags& flags, const Engine& engine, const std::
   json["model_name"] = engine.info().model_name;
   json["numerics"] = engine.info().numerics;
   json["kv_dtype"] = engine.info().kv_dtype;
-  json["max_model_len"] = engine.info().max_model_len;
+  json["max_model_len"] = flags.model.engine.max_model_len;  // what was asked for; a plan's choice varies with memory
   json["system"] = flags.system;
   json["raw"] = flags.raw;
   json["sampling"] = {
@@ -193,8 +193,9 @@ Result<int> run_batch(const RunFlags& flags) {
   if (lines.empty())
     return fail(ErrorCode::invalid_argument, flags.prompts + " has no lines; give one JSON object a line");
   ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model, EngineOptions().max_num_seqs));
+  ASSIGN_OR_RETURN(const std::string output, output_path(flags.output, flags.prompts));
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load_engine(flags.model, options));
-  ASSIGN_OR_RETURN(BatchFile file, BatchFile::open(flags.output, identity_of(flags, *engine, content)));
+  ASSIGN_OR_RETURN(BatchFile file, BatchFile::open(output, identity_of(flags, *engine, content), lines.size()));
   return BatchRun(flags, std::move(engine), std::move(file), 2 * options.max_num_seqs).run(lines);
 }
 

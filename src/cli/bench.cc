@@ -60,6 +60,8 @@ class Bench {
       RETURN_IF_ERROR(run_engine(threads, /*recompute=*/false));
       if (flags_.recompute) RETURN_IF_ERROR(run_engine(threads, /*recompute=*/true));
     }
+    if (rows_.empty())
+      return fail(ErrorCode::invalid_argument, "no depth fits, nothing was measured; give smaller ones with -d");
     if (flags_.json) RETURN_IF_ERROR(put(rows_.dump(2) + "\n"));
     return 0;
   }
@@ -139,14 +141,14 @@ Result<int> bench(const BenchFlags& flags) {
 VerbAction declare_bench(CLI::App& app) {
   const auto flags = std::make_shared<BenchFlags>();
   add_model_flag(app, flags->model, /*required=*/false);
-  app.add_option("-p,--n-prompt", flags->prompt, "Prompt tokens of a pp row; 0: no such rows");
-  app.add_option("-n,--n-gen", flags->generate, "Generated tokens of a tg row; 0: no such rows");
+  add_count(app, "-p,--n-prompt", flags->prompt, "Prompt tokens of a pp row; 0: no such rows");
+  add_count(app, "-n,--n-gen", flags->generate, "Generated tokens of a tg row; 0: no such rows");
   app.add_option("-d,--n-depth", flags->depths,
                  "Tokens already in the cache, shared by the sequences of a batch: a list such as 0,4096,16384");
   app.add_option("-b,--batch", flags->batches, "Sequences at once: a list such as 1,8");
   app.add_option("--threads", flags->threads, "Compute threads: a list such as 1,2; 0: one per usable physical core");
-  app.add_option("-r,--repetitions", flags->repetitions, "Runs of each row, of which the median is shown");
-  app.add_option("--seed", flags->seed, "Of the random token ids and of the lengths of --waste");
+  add_count(app, "-r,--repetitions", flags->repetitions, "Runs of each row, of which the median is shown");
+  add_count(app, "--seed", flags->seed, "Of the random token ids and of the lengths of --waste");
   app.add_flag("--json", flags->json,
                "A list of {test, depth, batch, threads, kv_dtype, tokens_per_s, share_of_bandwidth}");
   app.add_flag("--recompute", flags->recompute,

@@ -85,7 +85,7 @@ class Chat {
       const LineEnd end = lines_.read(line);
       if (end == LineEnd::end) return put("\n").map([] { return 0; });
       if (end == LineEnd::interrupted) {
-        note("\n/exit or Ctrl-D leaves");
+        note_lines("\n/exit or Ctrl-D leaves");
       } else if (line == "/exit") {
         return 0;
       } else if (line == "/clear") {
@@ -115,7 +115,7 @@ class Chat {
     RETURN_IF_ERROR(put("\n"));
     with_line.push_back({{"role", "assistant"}, {"content", answer->result.samples.front().text}});
     history_ = std::move(with_line);
-    if (!flags_.model.quiet) note(describe_turn(make_figures(engine_, *answer)));
+    if (!flags_.model.quiet) note_lines(describe_turn(make_figures(engine_, *answer)));
     return {};
   }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/interrupt.h"
+#include "text/unicode.h"
 
 namespace kvarto {
 
@@ -38,11 +39,17 @@ Result<Generation> generate(Engine& engine, Request request, const std::function
   return generation;
 }
 
-std::string messages_json(std::string_view system, std::string_view user) {
+Result<std::string> messages_json(std::string_view system, std::string_view user) {
+  for (const auto& [text, what] : {std::pair(system, "the system message"), std::pair(user, "the prompt")}) {
+    if (const auto bad = find_invalid_utf8(text)) {
+      return fail(ErrorCode::invalid_argument, std::string(what) + " is not valid UTF-8 at byte " +
+                                                   std::to_string(*bad) + "; convert it to UTF-8 first");
+    }
+  }
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", user}});
-  return messages.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return messages.dump();
 }
 
 Result<std::vector<TokenId>> encode_chat(const Engine& engine, std::string_view messages) {
@@ -53,7 +60,10 @@ Result<std::vector<TokenId>> encode_chat(const Engine& engine, std::string_view 
 
 Result<std::vector<TokenId>> encode_prompt(const Engine& engine, std::string_view system, std::string_view prompt,
                                            bool raw) {
-  if (!raw && engine.has_chat_template()) return encode_chat(engine, messages_json(system, prompt));
+  if (!raw && engine.has_chat_template()) {
+    ASSIGN_OR_RETURN(const std::string messages, messages_json(system, prompt));
+    return encode_chat(engine, messages);
+  }
   if (!system.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--system needs a chat template; leave out --raw, or put the text in front of the prompt");

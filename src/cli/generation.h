@@ -22,8 +22,9 @@ struct Generation {
 // refused request is an error. After Ctrl-C (inside an InterruptScope) the result has finish reason `cancelled`.
 Result<Generation> generate(Engine& engine, Request request, const std::function<Status(std::string_view)>& on_text);
 
-// [{"role": "system", ...}, {"role": "user", ...}] as text; system may be empty.
-std::string messages_json(std::string_view system, std::string_view user);
+// [{"role": "system", ...}, {"role": "user", ...}] as text; system may be empty. Text that is not
+// UTF-8 is an error naming the byte.
+Result<std::string> messages_json(std::string_view system, std::string_view user);
 // Token ids of a chat, through the model's template.
 Result<std::vector<TokenId>> encode_chat(const Engine& engine, std::string_view messages);
 // Token ids of one prompt: through the chat template when the model has one and `raw` is false.

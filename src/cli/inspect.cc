@@ -230,8 +230,8 @@ VerbAction declare_inspect(CLI::App& app) {
       "--numerics", flags->numerics,
       "Run a built-in prompt on every SIMD target and compare the bytes of the KV blocks; without MODEL on the tiny "
       "models inside the program");
-  app.add_option("--threads", flags->model.engine.threads,
-                 "Compute threads of --numerics; 0: one per usable physical core");
+  add_count(app, "--threads", flags->model.engine.threads,
+            "Compute threads of --numerics; 0: one per usable physical core");
   add_kv_flags(app, flags->model);
   return [flags] { return inspect(*flags); };
 }

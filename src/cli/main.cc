@@ -2,22 +2,39 @@
 // usage), 130 (Ctrl-C).
 #include <CLI/CLI.hpp>
 #include <csignal>
-#include <cstdio>
+#include <exception>
 #include <map>
+#include <new>
 
 #include "cli/list.h"
 #include "cli/output.h"
+#include "format/printable.h"
 
 namespace kvarto {
 namespace {
 
 void print_error(const std::string& message) { note("kvarto: error: " + message); }
 
+// What a library throws although nobody expects it ends as an error like any other, not as a crash.
 int run_verb(const VerbAction& action) {
-  const Result<int> outcome = action();
-  if (outcome) return *outcome;
-  if (!outcome.error().message.empty()) print_error(outcome.error().message);
+  try {
+    const Result<int> outcome = action();
+    if (outcome) return *outcome;
+    if (!outcome.error().message.empty()) print_error(outcome.error().message);
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory; close other programs, or ask for less with --kv-cache-memory-bytes or --max-model-len");
+  } catch (const std::exception& error) {
+    print_error(std::string("unexpected: ") + error.what());
+  }
   return 1;
+}
+
+// A first word that is no verb, for which the parser has only a general complaint.
+std::string unknown_verb(const CLI::App& app, int argc, char** argv) {
+  if (!app.get_subcommands().empty() || argc < 2 || argv[1][0] == '-') return "";
+  std::string names;
+  for (const Verb& verb : verbs()) names += (names.empty() ? "" : ", ") + std::string(verb.name);
+  return "there is no verb " + quoted(argv[1]) + "; the verbs are " + names;
 }
 
 // The first line only: CLI11 adds advice of its own on further ones.
@@ -42,7 +59,8 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const auto chosen = app.get_subcommands();
     const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
-    print_error(first_line(error.what()) + "; see `kvarto" + verb + " --help`");
+    const std::string unknown = unknown_verb(app, argc, argv);
+    print_error((unknown.empty() ? first_line(error.what()) : unknown) + "; see `kvarto" + verb + " --help`");
     return 2;
   }
   return run_verb(actions.at(app.get_subcommands().front()));

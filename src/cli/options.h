@@ -14,6 +14,10 @@
 
 namespace kvarto {
 
+// A flag whose value is a whole number (also optional, or several times) in plain decimal digits.
+template <typename T>
+CLI::Option* add_count(CLI::App& app, const std::string& name, T& value, const std::string& text);
+
 struct ModelFlags {
   std::string model;
   EngineOptions engine;

@@ -29,7 +29,7 @@ TEST(ParseCounts, ReadsAList) {
 }
 
 TEST(ParseCounts, RefusesAnythingElseAndNamesTheFlag) {
-  for (const char* text : {"", "1,", ",1", "1 2", "1,x", "-1", "99999999999"}) {
+  for (const char* text : {"", "1,", ",1", "1 2", "1,x", "-1", "010", "0x10", "99999999999"}) {
     const auto counts = parse_counts("--threads", text);
     ASSERT_FALSE(counts) << text;
     EXPECT_NE(counts.error().message.find("--threads"), std::string::npos);
@@ -44,7 +44,7 @@ TEST(ParseIds, ReadsArraysAndSpacedIds) {
 }
 
 TEST(ParseIds, RefusesWhatIsNoListOfIds) {
-  for (const char* text : {"", "[]", " ", "[1", "1]", "[1]2", "1 two", "1.5", "[[1]]", "99999999999"}) {
+  for (const char* text : {"", "[]", " ", "[1", "1]", "[1]2", "1 two", "1.5", "[[1]]", "[1,,2]", "[1 2]", "[1,]", "[,1]", "[1,", "99999999999"}) {
     EXPECT_FALSE(parse_ids(text)) << text;
   }
 }

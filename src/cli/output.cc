@@ -6,7 +6,11 @@
 #include <cstdio>
 #include <cstring>
 
+#include "format/printable.h"
+
 namespace kvarto {
+
+constexpr size_t kLongestNote = 65536;
 
 Status put(std::string_view text) {
   while (!text.empty()) {
@@ -22,7 +26,15 @@ Status put(std::string_view text) {
   return {};
 }
 
-void note(std::string_view text) { std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data()); }
+void note(std::string_view text) { std::fprintf(stderr, "%s\n", printable(text, kLongestNote).c_str()); }
+
+void note_lines(std::string_view text) {
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+    note(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  note(text);
+}
 
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }

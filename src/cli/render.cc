@@ -7,6 +7,7 @@
 #include "cli/model_text.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -22,7 +23,9 @@ struct Flags {
 
 Result<Json> read_array(const std::string& path, const char* what) {
   ASSIGN_OR_RETURN(const std::string text, read_input(path));
-  Json array = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Result<Json> parsed = parse_json(text);
+  if (!parsed) return fail(parsed.error().code, path + ": " + parsed.error().message);
+  Json array = *std::move(parsed);
   if (array.is_object() && array.contains(what)) array = Json(array[what]);
   if (!array.is_array() || array.empty()) {
     return fail(ErrorCode::invalid_argument, path + ": not a JSON array of " + what + " with at least one entry");
@@ -36,7 +39,8 @@ Result<Json> read_context(const Flags& flags) {
   }
   Json context;
   if (flags.prompt) {
-    context["messages"] = Json::parse(messages_json(flags.system, *flags.prompt));
+    ASSIGN_OR_RETURN(const std::string messages, messages_json(flags.system, *flags.prompt));
+    context["messages"] = Json::parse(messages);
   } else {
     ASSIGN_OR_RETURN(context["messages"], read_array(flags.messages, "messages"));
   }

@@ -56,8 +56,8 @@ Result<int> run_prompt(Engine& engine, const Flags& flags, const std::string& pr
   const bool stopped = interrupted();
   if (!flags.model.quiet) {
     Bandwidth bandwidth;
-    note("\n" +
-         describe(make_figures(engine, generation), stopped ? 0.0 : bandwidth.bytes_per_s(engine.info().threads)));
+    note_lines("\n" + describe(make_figures(engine, generation),
+                               stopped ? 0.0 : bandwidth.bytes_per_s(engine.info().threads)));
   }
   return stopped ? kExitInterrupted : 0;
 }

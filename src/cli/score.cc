@@ -83,7 +83,7 @@ VerbAction declare_score(CLI::App& app) {
   add_model_flag(app, flags->model);
   app.add_option("--ids", flags->ids, "Token ids: a file with a JSON array or ids between white space; - is stdin")
       ->required();
-  app.add_option("--top-k", flags->top_k, "So many best next tokens with their raw logits");
+  add_count(app, "--top-k", flags->top_k, "So many best next tokens with their raw logits");
   add_engine_flags(app, flags->model);
   return [flags] { return score(*flags); };
 }

@@ -1,4 +1,5 @@
-// Conformance of every codec in the list: rounding, layout of tiles, kernels against plain loops, targets against each other.
+// Conformance of every codec in the list: rounding, layout of tiles, kernels against plain loops, targets against each
+// other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +32,8 @@ TEST(CodecList, NamesAndAliasesFindTheirRow) {
   EXPECT_EQ(find_codec("f16")->dtype, KvDtype::f16);
 }
 
-// Scores and mixes of a random sub-tile, by any target, against plain loops with std::fma over values read back one by one.
+// Scores and mixes of a random sub-tile, by any target, against plain loops with std::fma over values read back one by
+// one.
 TEST(CodecKernels, ScoreAndMixMatchPlainLoopsBitForBit) {
   for (const CodecInfo& info : codec_list()) {
     for (const SimdTarget target : available_targets()) {
@@ -82,7 +84,8 @@ TEST(CodecF16, SaturatesInsteadOfOverflowing) {
   const float one = 1.0f;
   std::vector<float> out(16, 0.0f);
   kernels.mix(1, &one, 1, 0, 1, 16, tile.data(), out.data(), 16);
-  EXPECT_EQ(std::vector<float>(out.begin(), out.begin() + 6), (std::vector<float>{65504, -65504, 65504, 65504, 65504, 0}));
+  EXPECT_EQ(std::vector<float>(out.begin(), out.begin() + 6),
+            (std::vector<float>{65504, -65504, 65504, 65504, 65504, 0}));
 }
 
 }  // namespace

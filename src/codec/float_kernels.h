@@ -1,5 +1,5 @@
-// Kernels of codecs whose tile is plain floats of some width: the derived struct says how 16 neighbours are loaded. Lossy
-// codecs bring their own Kernels<Codec> with the same members. Included per SIMD target by the codec files.
+// Kernels of codecs whose tile is plain floats of some width: the derived struct says how 16 neighbours are loaded.
+// Lossy codecs bring their own Kernels<Codec> with the same members. Included per SIMD target by the codec files.
 #if defined(KVARTO_CODEC_FLOAT_KERNELS_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVARTO_CODEC_FLOAT_KERNELS_H_
 #undef KVARTO_CODEC_FLOAT_KERNELS_H_

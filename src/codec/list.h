@@ -1,5 +1,5 @@
-// The list of codecs: the one line to add for a new KV dtype. Options, planner bytes, conformance tests, bench rows and the
-// docs' tables follow from it.
+// The list of codecs: the one line to add for a new KV dtype. Options, planner bytes, conformance tests, bench rows and
+// the docs' tables follow from it.
 #pragma once
 
 #include <span>
@@ -7,7 +7,8 @@
 
 #include "codec/codec.h"
 
-// KVARTO_CODECS(X) expands X(name, struct) once per codec: `name` is the enumerator of KvDtype, `struct` the file's type.
+// KVARTO_CODECS(X) expands X(name, struct) once per codec: `name` is the enumerator of KvDtype, `struct` the file's
+// type.
 #define KVARTO_CODECS(X) \
   X(f32, CodecF32)       \
   X(f16, CodecF16)       \

@@ -156,12 +156,16 @@ Result<std::unique_ptr<Engine>> Engine::assemble(EngineParts parts) {
                                               " bytes; the largest length that fits is " + std::to_string(longest));
   }
   const uint64_t length = asked > 0 ? asked : std::min<uint64_t>(config.context_length, longest);
+  EngineInfo& info = impl.parts.info;
+  if (asked == 0 && length < config.context_length) {
+    info.max_model_len_reason = "a KV cache of " + std::to_string(impl.parts.kv_bytes) + " bytes holds no longer one";
+  }
   impl.limits = {.vocabulary = config.vocabulary,
                  .max_model_len = static_cast<uint32_t>(length),
                  .max_num_seqs = impl.parts.options.max_num_seqs,
                  .longest_sequence = longest,
+                 .short_of_memory = !info.max_model_len_reason.empty(),
                  .has_text = impl.parts.tokenizer != nullptr};
-  EngineInfo& info = impl.parts.info;
   info.architecture = config.architecture;
   info.model_name = config.name;
   info.vocabulary = config.vocabulary;

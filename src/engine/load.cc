@@ -63,6 +63,9 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   parts.kv_bytes = plan.kv_bytes;
   parts.options.max_model_len = plan.max_model_len;
   parts.memory = [ledger = parts.ledger] { return std::make_shared<CpuMemory>(ledger); };
+  if (options.max_model_len == 0 && plan.max_model_len < config.context_length) {
+    parts.info.max_model_len_reason = plan.max_model_len_reason;
+  }
   parts.info.model_path = file->name();
   parts.info.model_fingerprint = file->fingerprint();
   parts.info.numerics = kNumericsF32;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine_impl.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 
@@ -31,7 +32,11 @@ Result<std::string> Engine::render_chat(std::string_view messages_json, bool add
   const Result<ChatTemplate>& chat = *impl_->chat;
   if (!chat) return tl::unexpected<Error>(chat.error());
   nlohmann::ordered_json context;
-  context["messages"] = nlohmann::ordered_json::parse(messages_json, nullptr, /*allow_exceptions=*/false);
+  Result<nlohmann::ordered_json> messages = parse_json(messages_json);
+  if (!messages && messages.error().code != ErrorCode::corrupt) {
+    return fail(messages.error().code, "messages: " + messages.error().message);
+  }
+  if (messages) context["messages"] = *std::move(messages);
   if (!context["messages"].is_array() || context["messages"].empty()) {
     return fail(ErrorCode::invalid_argument,
                 "messages are not a JSON array with at least one message; each is an object with role and content");

@@ -125,9 +125,14 @@ Status validate(const Request& request, const RequestLimits& limits) {
     return fail(ErrorCode::invalid_argument, "the prompt is empty; it needs at least 1 token");
   const uint64_t prompt = request.prompt.size();
   if (prompt + 1 > limits.max_model_len) {
-    return fail(ErrorCode::invalid_argument, "this model's maximum context length is " +
-                                                 std::to_string(limits.max_model_len) + " tokens, and the prompt's " +
-                                                 std::to_string(prompt) +
+    const std::string length = std::to_string(limits.max_model_len), tokens = std::to_string(prompt);
+    if (limits.short_of_memory) {
+      return fail(ErrorCode::out_of_memory, "memory limits max_model_len to " + length + " tokens, and the prompt's " +
+                                                tokens + " plus at least 1 output token exceed it; shorten the " +
+                                                "prompt, raise kv_cache_memory_bytes or free memory");
+    }
+    return fail(ErrorCode::invalid_argument, "this model's maximum context length is " + length +
+                                                 " tokens, and the prompt's " + tokens +
                                                  " plus at least 1 output token exceed it; shorten the prompt");
   }
   for (const TokenId id : request.prompt) RETURN_IF_ERROR(known_token("prompt", id, limits.vocabulary));

@@ -14,6 +14,7 @@ struct RequestLimits {
   uint32_t max_model_len = 0;
   uint32_t max_num_seqs = 0;
   uint64_t longest_sequence = 0;  // that fits the cache when nothing else is in it
+  bool short_of_memory = false;   // max_model_len is what memory allows, less than the model's context
   bool has_text = true;
 };
 

@@ -13,6 +13,17 @@ namespace {
 const RequestLimits kLimits{
     .vocabulary = 64, .max_model_len = 100, .max_num_seqs = 8, .longest_sequence = 60, .has_text = true};
 
+TEST(Validate, ALengthThatMemorySetIsNotCalledTheModels) {
+  RequestLimits limits = kLimits;
+  limits.short_of_memory = true;
+  Request request;
+  request.prompt.assign(100, 1);
+  const Status status = validate(request, limits);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("kv_cache_memory_bytes"), std::string::npos);
+  EXPECT_EQ(status.error().message.find("this model's"), std::string::npos);
+}
+
 // The refusal must name the field.
 void expect_refused(const char* field, const std::function<void(Request&)>& change) {
   Request request;

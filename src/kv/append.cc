@@ -14,7 +14,8 @@ uint64_t count_saturated(std::span<const float> row) {
   return static_cast<uint64_t>(std::ranges::count_if(row, [](float x) { return std::fabs(x) >= 65520.0f; }));
 }
 
-// Writes the new tokens of `rows` for one KV head, and seals the blocks they complete; returns how many values saturated.
+// Writes the new tokens of `rows` for one KV head, and seals the blocks they complete; returns how many values
+// saturated.
 uint64_t append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
   const KvView& view = *rows.view;
   const KvGroupLayer& layer = view.group->layers[rows.layer];
@@ -34,8 +35,8 @@ uint64_t append_head(SimdTarget target, const AppendRows& rows, uint32_t head) {
       std::byte* tile = view.raw_tile(rows.layer, head, p, block);
       const float* row = values + t * stride + size_t{head} * plane.dims;
       if (plane.raw_dtype == KvDtype::f16) saturated += count_saturated({row, plane.dims});
-      (scored ? raw.write_scored : raw.write_mixed)(row, plane.dims, plane.padded_dims, tile + slot / 16 * sub_tile_bytes,
-                                                    slot % 16);
+      (scored ? raw.write_scored : raw.write_mixed)(row, plane.dims, plane.padded_dims,
+                                                    tile + slot / 16 * sub_tile_bytes, slot % 16);
       if (slot + 1 == block_tokens) {
         std::byte* sealed = view.tile(rows.layer, head, p, block);
         if (sealed != tile) codec_kernels(target, plane.dtype).seal(tile, block_tokens, plane.padded_dims, sealed);

@@ -25,10 +25,10 @@ struct AttendTile {
   uint32_t layer = 0, head = 0;
   uint64_t first_position = 0;
   uint32_t tokens = 0, group = 0;
-  uint32_t window = 0;              // 0: none
+  uint32_t window = 0;  // 0: none
   const AttentionShape* shape = nullptr;
-  const float* q = nullptr;         // [rows][key_dim], gathered
-  float* scores = nullptr;          // [rows][kSplitTokens]
+  const float* q = nullptr;  // [rows][key_dim], gathered
+  float* scores = nullptr;   // [rows][kSplitTokens]
   size_t rows() const { return size_t{tokens} * group; }
   uint64_t position(size_t row) const { return first_position + row / group; }
   // Newest key that the row sees: its own.
@@ -47,7 +47,8 @@ struct AttendKernels {
   // The states of all rows over one split.
   void (*split)(SimdTarget, const AttendTile&, uint64_t split, float* max_sum, float* out);
   // Merges later states into earlier ones, row by row.
-  void (*merge)(size_t rows, size_t padded_dims, float* into_max_sum, float* into_out, const float* max_sum, float* out);
+  void (*merge)(size_t rows, size_t padded_dims, float* into_max_sum, float* into_out, const float* max_sum,
+                float* out);
   // One row's result [dims].
   void (*finish)(const float* max_sum, float* out, const float* sink, size_t dims, float* result);
 };
@@ -59,7 +60,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvarto {
 namespace HWY_NAMESPACE {
 
-// Address of the 16-token sub-tile that holds position `key`: raw when it lies in the rows' own block, sealed before it.
+// Address of the 16-token sub-tile that holds position `key`: raw when it lies in the rows' own block, sealed before
+// it.
 struct SubTile {
   const CodecKernels* kernels;
   const std::byte* bytes;
@@ -82,8 +84,10 @@ HWY_INLINE F32x16 finish_scores(const F32x16& dot, const AttentionShape& shape) 
   return cap * tanh(score / cap);
 }
 
-// All scores of keys [first, last) (multiples of 16 apart from the ends) of one split, into tile.scores at key - split start.
-inline void score_split(SimdTarget target, const AttendTile& tile, uint64_t split_start, uint64_t first, uint64_t last) {
+// All scores of keys [first, last) (multiples of 16 apart from the ends) of one split, into tile.scores at key - split
+// start.
+inline void score_split(SimdTarget target, const AttendTile& tile, uint64_t split_start, uint64_t first,
+                        uint64_t last) {
   const KvGroupLayer& layer = tile.view->group->layers[tile.layer];
   const KvPlane& plane = layer.planes[0];
   for (uint64_t key = first / 16 * 16; key < last; key += 16) {
@@ -97,9 +101,10 @@ inline void score_split(SimdTarget target, const AttendTile& tile, uint64_t spli
   }
 }
 
-// Turns one row's scores [from, to) of the split into probabilities in place (zeros around them up to the sub-tile edges);
-// returns max and sum. The sum runs in lane position mod 16, ascending, then folds.
-inline void softmax_row(const AttentionShape& shape, float* scores, size_t from, size_t to, float& max_out, float& sum_out) {
+// Turns one row's scores [from, to) of the split into probabilities in place (zeros around them up to the sub-tile
+// edges); returns max and sum. The sum runs in lane position mod 16, ascending, then folds.
+inline void softmax_row(const AttentionShape& shape, float* scores, size_t from, size_t to, float& max_out,
+                        float& sum_out) {
   const F32x16 lowest = splat(-std::numeric_limits<float>::infinity());
   const size_t begin = from / 16 * 16, end = (to + 15) / 16 * 16;
   F32x16 m = lowest;
@@ -142,7 +147,8 @@ inline void mix_split(SimdTarget target, const AttendTile& tile, uint64_t split_
         from = oldest > key ? oldest - key : 0;
         to = std::min<uint64_t>(16, newest - key + 1);
       }
-      values.kernels->mix(n, column + row * kSplitTokens, kSplitTokens, from, to, dims, values.bytes, out + row * dims, dims);
+      values.kernels->mix(n, column + row * kSplitTokens, kSplitTokens, from, to, dims, values.bytes, out + row * dims,
+                          dims);
     }
   }
 }
@@ -169,7 +175,8 @@ void attend_split(SimdTarget target, const AttendTile& tile, uint64_t split, flo
   mix_split(target, tile, start, first, last, out);
 }
 
-void merge_rows(size_t rows, size_t padded_dims, float* into_max_sum, float* into_out, const float* max_sum, float* out) {
+void merge_rows(size_t rows, size_t padded_dims, float* into_max_sum, float* into_out, const float* max_sum,
+                float* out) {
   for (size_t row = 0; row < rows; ++row) {
     SoftmaxState into{into_max_sum[2 * row], into_max_sum[2 * row + 1], into_out + row * padded_dims};
     merge(into, {max_sum[2 * row], max_sum[2 * row + 1], out + row * padded_dims}, padded_dims);
@@ -201,7 +208,8 @@ KVARTO_TARGET_TABLE(AttendKernels, attend_kernels, kAttendKernels);
 // One call of attend(): shapes shared by its units.
 class AttendCall {
  public:
-  AttendCall(SimdTarget target, std::span<const AttendRows> sequences, const AttentionShape& shape, AttendScratch& scratch)
+  AttendCall(SimdTarget target, std::span<const AttendRows> sequences, const AttentionShape& shape,
+             AttendScratch& scratch)
       : target_(target), kernels_(attend_kernels(target)), sequences_(sequences), shape_(shape), scratch_(scratch) {
     const KvGroupLayer& layer = sequences[0].view->group->layers[sequences[0].layer];
     CHECK(has_keys_and_values(layer), "attention over a latent plane is not built");
@@ -275,8 +283,14 @@ class AttendCall {
       const uint64_t oldest = window == 0 || position + 1 < window ? 0 : position + 1 - window;
       const auto first_split = static_cast<uint32_t>(oldest / kSplitTokens);
       const auto splits = static_cast<uint32_t>((position + tokens - 1) / kSplitTokens) - first_split + 1;
-      AttendScratch::Unit unit{.sequence = s, .head = head, .first = t, .tokens = tokens, .split = first_split,
-                               .splits = splits, .whole = true, .partial = 0};
+      AttendScratch::Unit unit{.sequence = s,
+                               .head = head,
+                               .first = t,
+                               .tokens = tokens,
+                               .split = first_split,
+                               .splits = splits,
+                               .whole = true,
+                               .partial = 0};
       // Few rows over many keys (decoding): splits are units of their own. The bits are the same either way.
       if (rows.count <= 4 && splits > 1) {
         unit.whole = false;

@@ -84,8 +84,8 @@ class Scene {
     const RawBlock raw{.base = base};
     const KvList list{&base, &raw, 0, tokens_};
     const KvView view{&layout_.groups()[0], c_.block_tokens, &list, 0};
-    const AppendRows rows{&view, 0, 0, tokens_, k.data(), size_t{c_.kv_heads} * c_.key_dim, v.data(),
-                          size_t{c_.kv_heads} * c_.value_dim};
+    const AppendRows rows{
+        &view, 0, 0, tokens_, k.data(), size_t{c_.kv_heads} * c_.key_dim, v.data(), size_t{c_.kv_heads} * c_.value_dim};
     ThreadPool pool(1, false);
     return append(best_target(), {&rows, 1}, pool);
   }
@@ -169,7 +169,8 @@ TEST(Attend, MatchesTheOracle) {
       Scene scene(c, tokens, tokens);
       SCOPED_TRACE("case " + std::to_string(&c - cases().data()) + ", tokens " + std::to_string(tokens));
       // Scores grow with the square of the spread, and with them what their rounding to float does to the weights.
-      expect_close(scene.attend_all(best_target(), 64, 1), scene.oracle(), 2e-4 * std::max(1.0f, c.spread * c.spread / 4));
+      expect_close(scene.attend_all(best_target(), 64, 1), scene.oracle(),
+                   2e-4 * std::max(1.0f, c.spread * c.spread / 4));
       if (HasFatalFailure()) return;
     }
   }

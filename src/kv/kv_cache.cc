@@ -8,7 +8,8 @@ namespace {
 
 // A sequence of this cache; one that is empty, moved from, or of a cache that is gone must not be used.
 KvSequenceState& own(const std::unique_ptr<KvSequenceState>& state, const CacheCore& core) {
-  CHECK(state != nullptr && state->cache == &core, "the sequence was not opened in this cache, or the cache was rebuilt");
+  CHECK(state != nullptr && state->cache == &core,
+        "the sequence was not opened in this cache, or the cache was rebuilt");
   return *state;
 }
 
@@ -46,9 +47,9 @@ KvCache::Opened KvCache::open(std::span<const TokenId> prompt, const OpenOptions
 bool KvCache::owns(const KvSequence& sequence) const {
   return sequence.state_ != nullptr && sequence.state_->cache == impl_->core.get();
 }
-Status KvCache::reserve(KvSequence& sequence, uint32_t count) { 
+Status KvCache::reserve(KvSequence& sequence, uint32_t count) {
   return impl_->core->reserve(own(sequence.state_, *impl_->core), count);
- }
+}
 void KvCache::cancel(KvSequence& sequence) { impl_->core->cancel(own(sequence.state_, *impl_->core)); }
 std::span<const KvView> KvCache::views(const KvSequence& sequence) const {
   CHECK(sequence.reserved() > 0, "views are valid while something is reserved");
@@ -64,9 +65,9 @@ Result<KvSequence> KvCache::fork(const KvSequence& sequence) {
   RETURN_IF_ERROR(impl_->core->fork(own(sequence.state_, *impl_->core), *child.state_));
   return child;
 }
-uint64_t KvCache::trim(KvSequence& sequence, uint64_t length) { 
+uint64_t KvCache::trim(KvSequence& sequence, uint64_t length) {
   return impl_->core->trim(own(sequence.state_, *impl_->core), length);
- }
+}
 
 bool KvCache::could_ever_fit(uint64_t tokens, uint32_t chunk_tokens) const {
   return impl_->core->could_ever_fit(tokens, chunk_tokens);

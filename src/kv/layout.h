@@ -25,8 +25,8 @@ struct GroupNeed {
 };
 GroupNeed group_need(const KvGroup& group, uint32_t block_tokens, uint64_t tokens, uint32_t chunk_tokens);
 
-// What the cache keeps about the blocks of an arena beside it, at most: pool records, tables, names in the prefix index (nodes
-// with their tokens and entries, hash map and queues). For the ledger and the planner.
+// What the cache keeps about the blocks of an arena beside it, at most: pool records, tables, names in the prefix index
+// (nodes with their tokens and entries, hash map and queues). For the ledger and the planner.
 size_t metadata_bytes(const KvLayout& layout, size_t arena_bytes);
 
 }  // namespace kvarto

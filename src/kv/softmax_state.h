@@ -1,6 +1,7 @@
 // Partial attention as a value: what one query row knows after looking at some of its keys. Splits, shared prefixes and
 // blocks meet only through merge(). Order matters for the bits: always merge later keys into earlier ones.
-// Plain functions over arrays owned by the caller (worker scratch); any thread. Compiled per SIMD target (kernel files only).
+// Plain functions over arrays owned by the caller (worker scratch); any thread. Compiled per SIMD target (kernel files
+// only).
 #if defined(KVARTO_KV_SOFTMAX_STATE_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVARTO_KV_SOFTMAX_STATE_H_
 #undef KVARTO_KV_SOFTMAX_STATE_H_

@@ -1,6 +1,6 @@
-// KvView: what attention kernels see of one sequence in one group: plain addresses and counts, valid for one engine step.
-// Built by KvCache on the owner's thread, read by every worker. A token attends blocks before its own as sealed tiles, and
-// its own block as a raw tile; `blocks` and `raw` hold the two kinds of address.
+// KvView: what attention kernels see of one sequence in one group: plain addresses and counts, valid for one engine
+// step. Built by KvCache on the owner's thread, read by every worker. A token attends blocks before its own as sealed
+// tiles, and its own block as a raw tile; `blocks` and `raw` hold the two kinds of address.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace kvarto {
 
-// Where the raw (unsealed) tiles of one block are during a step: the sequence's tail, the block itself (when sealing is the
-// identity), or scratch that is reused by every layer.
+// Where the raw (unsealed) tiles of one block are during a step: the sequence's tail, the block itself (when sealing is
+// the identity), or scratch that is reused by every layer.
 struct RawBlock {
   std::byte* base = nullptr;
   bool one_layer = false;  // scratch: holds the tiles of the layer being computed only
@@ -19,10 +19,11 @@ struct RawBlock {
 
 // One list of blocks. All layers and heads of a group share one, unless eviction made the sequence ragged.
 struct KvList {
-  std::byte* const* blocks = nullptr;  // [block index]; sealed blocks; null where the window has moved on, or not sealed yet
-  const RawBlock* raw = nullptr;       // [block index - first_raw]; blocks that this step's tokens lie in
+  std::byte* const* blocks =
+      nullptr;                    // [block index]; sealed blocks; null where the window has moved on, or not sealed yet
+  const RawBlock* raw = nullptr;  // [block index - first_raw]; blocks that this step's tokens lie in
   uint32_t first_raw = 0;
-  uint64_t tokens = 0;                 // visible at the end of the step: first new token + count
+  uint64_t tokens = 0;  // visible at the end of the step: first new token + count
 };
 
 struct KvView {

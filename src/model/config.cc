@@ -20,7 +20,8 @@ class Section {
   std::string key(std::string_view suffix) const { return prefix_ + std::string(suffix); }
 
   // A number in [1, limit]; `fallback` when the key is missing (nullopt: the key is required).
-  Result<uint32_t> count(std::string_view suffix, uint64_t limit, std::optional<uint64_t> fallback = std::nullopt) const {
+  Result<uint32_t> count(std::string_view suffix, uint64_t limit,
+                         std::optional<uint64_t> fallback = std::nullopt) const {
     ASSIGN_OR_RETURN(const std::optional<uint64_t> found, file_.get_uint(key(suffix)));
     if (!found.has_value() && !fallback.has_value()) {
       return fail(ErrorCode::corrupt, file_.name() + ": key " + key(suffix) + " is missing");
@@ -178,8 +179,9 @@ Result<ModelConfig> read_common_config(const GgufFile& file) {
     layer.value_dim = value_dim;
     layer.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
     if (layer.heads % layer.kv_heads != 0) {
-      return fail(ErrorCode::corrupt, file.name() + ": layer " + std::to_string(i) + " has " + std::to_string(layer.heads) +
-                                          " heads, not a multiple of its " + std::to_string(layer.kv_heads) + " KV heads");
+      return fail(ErrorCode::corrupt, file.name() + ": layer " + std::to_string(i) + " has " +
+                                          std::to_string(layer.heads) + " heads, not a multiple of its " +
+                                          std::to_string(layer.kv_heads) + " KV heads");
     }
   }
   ASSIGN_OR_RETURN(RopeSpec rope, read_rope(file, section, head_dim));
@@ -195,8 +197,8 @@ Result<ModelConfig> read_config(const GgufFile& file) {
     if (row.name == *architecture) return row.config(file);
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  return fail(ErrorCode::unsupported, file.name() + ": architecture \"" + std::string(*architecture) +
-                                          "\" is not built; built are " + known);
+  return fail(ErrorCode::unsupported,
+              file.name() + ": architecture \"" + std::string(*architecture) + "\" is not built; built are " + known);
 }
 
 }  // namespace kvarto

@@ -20,12 +20,12 @@ enum class Presence : uint8_t { absent, optional, required };
 
 struct LayerConfig {
   uint32_t heads = 0, kv_heads = 0;
-  uint32_t head_dim = 0;        // of q and k
+  uint32_t head_dim = 0;  // of q and k
   uint32_t value_dim = 0;
-  uint32_t ffn = 0;             // width of the gated feed-forward
-  uint32_t window = 0;          // 0: full attention
-  uint32_t rope = 0;            // index into ropes
-  float scale = 1.0f;           // of q.k
+  uint32_t ffn = 0;     // width of the gated feed-forward
+  uint32_t window = 0;  // 0: full attention
+  uint32_t rope = 0;    // index into ropes
+  float scale = 1.0f;   // of q.k
 };
 
 struct ModelConfig {

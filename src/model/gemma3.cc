@@ -1,5 +1,6 @@
-// Gemma 3: alternating windows (five sliding layers, then a full one), two rope bases, QK-norm, norms after both branches,
-// GeGLU, embeddings scaled by sqrt(width). What the GGUF leaves out is known here (see the model's public configuration).
+// Gemma 3: alternating windows (five sliding layers, then a full one), two rope bases, QK-norm, norms after both
+// branches, GeGLU, embeddings scaled by sqrt(width). What the GGUF leaves out is known here (see the model's public
+// configuration).
 #include <cmath>
 
 #include "model/list.h"
@@ -42,7 +43,8 @@ Result<ModelConfig> gemma3_config(const GgufFile& file) {
 
   ASSIGN_OR_RETURN(const std::optional<uint64_t> window, file.get_uint("gemma3.attention.sliding_window"));
   if (!window.has_value() || *window == 0 || *window > UINT32_MAX) {
-    return fail(ErrorCode::corrupt, file.name() + ": gemma3.attention.sliding_window is missing or not a positive number");
+    return fail(ErrorCode::corrupt,
+                file.name() + ": gemma3.attention.sliding_window is missing or not a positive number");
   }
   ASSIGN_OR_RETURN(const std::vector<bool> sliding, window_layers(file, config.layers.size()));
   RopeSpec local;

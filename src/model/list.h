@@ -9,8 +9,8 @@
 namespace kvarto {
 
 struct Architecture {
-  std::string_view name;                      // general.architecture
-  std::string_view models;                    // for people: what runs through it
+  std::string_view name;    // general.architecture
+  std::string_view models;  // for people: what runs through it
   Result<ModelConfig> (*config)(const GgufFile&);
 };
 std::span<const Architecture> architectures();

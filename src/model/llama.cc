@@ -1,4 +1,5 @@
-// Llama 2/3, Mistral, SmolLM2: pre-norm, SwiGLU, grouped-query attention, rotary pairs (2i, 2i+1) as GGUF permutes them.
+// Llama 2/3, Mistral, SmolLM2: pre-norm, SwiGLU, grouped-query attention, rotary pairs (2i, 2i+1) as GGUF permutes
+// them.
 #include "model/list.h"
 
 namespace kvarto {

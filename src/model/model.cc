@@ -6,10 +6,8 @@
 #include "base/fault.h"
 #include "model/weights.h"
 
-
 namespace kvarto {
 namespace {
-
 
 using KvLayoutPlaces = std::vector<KvLayout::Place>;
 
@@ -44,7 +42,8 @@ class Transformer : public Model {
 
   void forward(const Batch& batch, Workspace& ws, float* hidden) const override {
     const size_t rows = batch.tokens.size();
-    CHECK(rows <= ws.max_rows, "a batch of " + std::to_string(rows) + " rows in a workspace of " + std::to_string(ws.max_rows));
+    CHECK(rows <= ws.max_rows,
+          "a batch of " + std::to_string(rows) + " rows in a workspace of " + std::to_string(ws.max_rows));
     fill_positions(batch, ws);
     backend_->embed(batch.tokens, *weights_.embedding, config_.embedding_scale, ws.x);
     if (batch.trace) batch.trace(0, ws.x);
@@ -56,7 +55,8 @@ class Transformer : public Model {
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
       std::copy_n(ws.x + batch.logit_rows[i] * config_.width, config_.width, hidden + i * config_.width);
     }
-    backend_->rms_norm(hidden, batch.logit_rows.size(), config_.width, weights_.output_norm.data(), config_.rms_eps, hidden);
+    backend_->rms_norm(hidden, batch.logit_rows.size(), config_.width, weights_.output_norm.data(), config_.rms_eps,
+                       hidden);
   }
 
   void logits(const float* hidden, size_t rows, float* out) const override {
@@ -113,14 +113,15 @@ class Transformer : public Model {
     ws.attend_rows.clear();
     for (const BatchSequence& s : batch.sequences) {
       const KvView& view = s.views[place.group];
-      ws.append_rows.push_back({&view, place.index, s.first_position, s.count, ws.k + s.first_row * k, k,
-                                ws.v + s.first_row * v, v});
+      ws.append_rows.push_back(
+          {&view, place.index, s.first_position, s.count, ws.k + s.first_row * k, k, ws.v + s.first_row * v, v});
       ws.attend_rows.push_back({&view, place.index, s.first_position, s.count, ws.q + s.first_row * q, q,
                                 ws.mixed + s.first_row * mixed, mixed});
     }
     backend_->append(ws.append_rows);
-    backend_->attend(ws.attend_rows,
-                     {.heads = layer.heads, .scale = layer.scale, .soft_cap = config_.attention_soft_cap, .sinks = nullptr});
+    backend_->attend(
+        ws.attend_rows,
+        {.heads = layer.heads, .scale = layer.scale, .soft_cap = config_.attention_soft_cap, .sinks = nullptr});
   }
 
   // x += down(act(gate(norm(x))) * up(norm(x))).
@@ -131,8 +132,12 @@ class Transformer : public Model {
     backend_->matmul(ws.h, rows, *w.gate, nullptr, ws.gate);
     backend_->matmul(ws.h, rows, *w.up, nullptr, ws.up);
     switch (config_.activation) {
-      case Activation::silu: backend_->silu_mul(ws.gate, ws.up, rows, ffn, ws.gate); break;
-      case Activation::gelu_tanh: backend_->gelu_mul(ws.gate, ws.up, rows, ffn, ws.gate); break;
+      case Activation::silu:
+        backend_->silu_mul(ws.gate, ws.up, rows, ffn, ws.gate);
+        break;
+      case Activation::gelu_tanh:
+        backend_->gelu_mul(ws.gate, ws.up, rows, ffn, ws.gate);
+        break;
     }
     backend_->matmul(ws.gate, rows, *w.down, nullptr, ws.h);
     add_branch(ws, rows, w.post_ffn_norm);

@@ -1,5 +1,6 @@
-// Model: the forward pass of one loaded model over a backend. Const after load; forward() is called by the owner only, the
-// workspace being the one mutable thing. Row results depend on a row's tokens and position alone, never on its batch.
+// Model: the forward pass of one loaded model over a backend. Const after load; forward() is called by the owner only,
+// the workspace being the one mutable thing. Row results depend on a row's tokens and position alone, never on its
+// batch.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +23,11 @@ class Workspace {
   static size_t bytes(const ModelConfig& config, uint32_t max_rows);
 
   uint32_t max_rows = 0;
-  float *x = nullptr, *h = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *mixed = nullptr, *gate = nullptr, *up = nullptr;
-  std::vector<float*> cos, sin;               // [ropes] -> [rows][pairs]
-  std::vector<uint64_t> positions;            // [rows]
-  std::vector<AppendRows> append_rows;        // [sequences]
+  float *x = nullptr, *h = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *mixed = nullptr, *gate = nullptr,
+        *up = nullptr;
+  std::vector<float*> cos, sin;         // [ropes] -> [rows][pairs]
+  std::vector<uint64_t> positions;      // [rows]
+  std::vector<AppendRows> append_rows;  // [sequences]
   std::vector<AttendRows> attend_rows;
 
  private:
@@ -36,7 +38,8 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelConfig& config() const = 0;
-  // Final hidden states (after the last norm) of batch.logit_rows: hidden [logit_rows][width]. Writes K/V through the views.
+  // Final hidden states (after the last norm) of batch.logit_rows: hidden [logit_rows][width]. Writes K/V through the
+  // views.
   virtual void forward(const Batch& batch, Workspace& workspace, float* hidden) const = 0;
   // out [rows][vocabulary] from hidden [rows][width]. Callers keep rows small (64) and reduce at once.
   virtual void logits(const float* hidden, size_t rows, float* out) const = 0;
@@ -49,8 +52,8 @@ class Model {
 struct LoadOptions {
   std::function<void(size_t done_bytes, size_t total_bytes)> progress;  // may be empty; called from the loading thread
 };
-// Loads weights tensor by tensor. Errors name the tensor: missing, wrong shape, type not built, or one that the architecture
-// does not know (a tensor that would be ignored is refused).
+// Loads weights tensor by tensor. Errors name the tensor: missing, wrong shape, type not built, or one that the
+// architecture does not know (a tensor that would be ignored is refused).
 Result<std::shared_ptr<const Model>> load_model(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend,
                                                 const LoadOptions& options = {});
 // Bytes of weights in memory after load_model: for the planner.

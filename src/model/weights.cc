@@ -42,9 +42,9 @@ class Loader {
   // A tensor that would silently not be used means that the model is not what its architecture key says.
   Status check_all_used() const {
     if (unused_.empty()) return {};
-    return fail(ErrorCode::unsupported, file_.name() + ": tensor " + *unused_.begin() + " (and " +
-                                            std::to_string(unused_.size() - 1) +
-                                            " more) is not part of this architecture as built; the model may be a variant");
+    return fail(ErrorCode::unsupported,
+                file_.name() + ": tensor " + *unused_.begin() + " (and " + std::to_string(unused_.size() - 1) +
+                    " more) is not part of this architecture as built; the model may be a variant");
   }
 
  private:

@@ -159,13 +159,14 @@ Result<MemoryPlan> plan_memory(const PlanInput& in) {
   }
 
   MemoryPlan plan;
-  plan.lines = {{"weights", in.weight_bytes, "all tensors as the kernels read them"},
-                {"kv_arena", budget.bytes, budget.reason},
-                {"kv_scratch", kv_scratch_bytes, "blocks that one step begins and ends, before they are sealed"},
-                {"kv_metadata", metadata_bytes(*in.layout, budget.bytes), "records of blocks and names of prefixes, at most"},
-                {"activations", in.activation_bytes, "one step of " + number(in.max_num_batched_tokens) + " tokens"},
-                {"logits", in.logits_bytes, "made a few rows at a time"},
-                {"overhead", kOverheadBytes, "tokenizer, stacks, code"}};
+  plan.lines = {
+      {"weights", in.weight_bytes, "all tensors as the kernels read them"},
+      {"kv_arena", budget.bytes, budget.reason},
+      {"kv_scratch", kv_scratch_bytes, "blocks that one step begins and ends, before they are sealed"},
+      {"kv_metadata", metadata_bytes(*in.layout, budget.bytes), "records of blocks and names of prefixes, at most"},
+      {"activations", in.activation_bytes, "one step of " + number(in.max_num_batched_tokens) + " tokens"},
+      {"logits", in.logits_bytes, "made a few rows at a time"},
+      {"overhead", kOverheadBytes, "tokenizer, stacks, code"}};
   plan.kv_bytes = budget.bytes;
   plan.available_bytes = in.available_bytes;
   for (const PlanLine& line : plan.lines) plan.total_bytes += line.bytes;

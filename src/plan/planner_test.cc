@@ -137,11 +137,17 @@ TEST(Planner, TheBytesOfARefusalAreEnough) {
   KvGeometry geometry;
   for (int i = 0; i < 7; ++i) {
     const bool full = i == 5;
-    geometry.layers.push_back({.kind = full ? GroupKind::full : GroupKind::window, .window = full ? 0u : 32u, .kv_heads = 1,
-                               .key_dim = 32, .value_dim = 32});
+    geometry.layers.push_back({.kind = full ? GroupKind::full : GroupKind::window,
+                               .window = full ? 0u : 32u,
+                               .kv_heads = 1,
+                               .key_dim = 32,
+                               .value_dim = 32});
   }
   const KvLayout layout = KvLayout::make(geometry, {}).value();
-  PlanInput in{.available_bytes = size_t{1} << 30, .layout = &layout, .context_length = 2048, .max_model_len = 370,
+  PlanInput in{.available_bytes = size_t{1} << 30,
+               .layout = &layout,
+               .context_length = 2048,
+               .max_model_len = 370,
                .kv_cache_memory_bytes = 300000};
   const Result<MemoryPlan> refused = plan_memory(in);
   ASSERT_FALSE(refused);

@@ -1,6 +1,6 @@
-// The promise: reuse is bit-exact. Each test runs the same requests in two ways and compares SHA-256 over all raw logits rows
-// that the generated tokens came from, and shows that the other way was really taken. Tiny models x codecs x tails; the real
-// models (suite Golden) run each equivalence once.
+// The promise: reuse is bit-exact. Each test runs the same requests in two ways and compares SHA-256 over all raw
+// logits rows that the generated tokens came from, and shows that the other way was really taken. Tiny models x codecs
+// x tails; the real models (suite Golden) run each equivalence once.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,10 +16,10 @@ namespace kvarto::testing {
 namespace {
 
 struct Setting {
-  std::string path;      // of the model, from the root of the repository
+  std::string path;  // of the model, from the root of the repository
   KvDtype dtype = KvDtype::f16;
   bool separate_tails = false;
-  bool real = false;     // a real model: shorter outputs, since every token takes its time
+  bool real = false;  // a real model: shorter outputs, since every token takes its time
 };
 
 EngineOptions options_for(const Setting& s) {
@@ -223,7 +223,8 @@ void check_windows(const Setting& s) {
   const RequestResult again = run_one(*engine, request(ids, 8));
   EXPECT_GT(again.cached_tokens, 0u);
   expect_same(first, again, "window hit");
-  // A shorter prompt may not use a window that has moved past it, unless those blocks are still cached: right text either way.
+  // A shorter prompt may not use a window that has moved past it, unless those blocks are still cached: right text
+  // either way.
   const std::vector<TokenId> shorter(ids.begin(), ids.begin() + 333);
   const auto fresh = load(s, options_for(s));
   expect_same(run_one(*fresh, request(shorter, 8)), run_one(*engine, request(shorter, 8)), "shorter prompt");
@@ -252,8 +253,8 @@ std::vector<Setting> tiny_settings() {
 }
 
 std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
-  return std::string(std::filesystem::path(info.param.path).stem()) + "_" + std::string(kv_dtype_name(info.param.dtype)) +
-         (info.param.separate_tails ? "_separate_tails" : "");
+  return std::string(std::filesystem::path(info.param.path).stem()) + "_" +
+         std::string(kv_dtype_name(info.param.dtype)) + (info.param.separate_tails ? "_separate_tails" : "");
 }
 
 class Equivalence : public ::testing::TestWithParam<Setting> {};

@@ -1,5 +1,5 @@
-// The reference of "paged = contiguous": one sequence whose K/V lie in one plain buffer in order of position, in blocks of 256
-// tokens, without pool, index or tables. Feeds Model::forward through the same KvView as the real cache.
+// The reference of "paged = contiguous": one sequence whose K/V lie in one plain buffer in order of position, in blocks
+// of 256 tokens, without pool, index or tables. Feeds Model::forward through the same KvView as the real cache.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +38,11 @@ class ContiguousCache {
   std::span<const KvView> views(uint32_t count) {
     views_.clear();
     for (size_t i = 0; i < groups_.size(); ++i) {
-      groups_[i].list = {.blocks = groups_[i].blocks.data(), .raw = groups_[i].raw.data(), .first_raw = 0,
-                         .tokens = length_ + count};
-      views_.push_back({.group = &layout_.groups()[i], .block_tokens = layout_.block_tokens(), .lists = &groups_[i].list,
+      groups_[i].list = {
+          .blocks = groups_[i].blocks.data(), .raw = groups_[i].raw.data(), .first_raw = 0, .tokens = length_ + count};
+      views_.push_back({.group = &layout_.groups()[i],
+                        .block_tokens = layout_.block_tokens(),
+                        .lists = &groups_[i].list,
                         .list_stride = 0});
     }
     return views_;

@@ -70,10 +70,13 @@ inline void each_logits_row(const LoadedModel& loaded, std::span<const TokenId> 
       };
     }
     loaded.model->forward(batch, workspace, hidden.data());
-    if (batch.trace) trace(static_cast<uint32_t>(config.layers.size()) + 1, {hidden.data() + size_t{count - 1} * config.width, config.width});
+    if (batch.trace)
+      trace(static_cast<uint32_t>(config.layers.size()) + 1,
+            {hidden.data() + size_t{count - 1} * config.width, config.width});
     cache.advance(count);
     loaded.model->logits(hidden.data(), count, logits.data());
-    for (uint32_t i = 0; i < count; ++i) visit(first + i, {logits.data() + size_t{i} * config.vocabulary, config.vocabulary});
+    for (uint32_t i = 0; i < count; ++i)
+      visit(first + i, {logits.data() + size_t{i} * config.vocabulary, config.vocabulary});
   }
 }
 
@@ -123,7 +126,8 @@ inline void check_case(const LoadedModel& loaded, const nlohmann::json& golden, 
 
 inline void check_layer_trace(const LoadedModel& loaded, const nlohmann::json& goldens, Workspace& workspace,
                               const GoldenTolerance& tolerance) {
-  const auto wanted = std::ranges::find_if(goldens["cases"], [&](const auto& c) { return c["name"] == goldens["layer_trace_case"]; });
+  const auto wanted =
+      std::ranges::find_if(goldens["cases"], [&](const auto& c) { return c["name"] == goldens["layer_trace_case"]; });
   ASSERT_NE(wanted, goldens["cases"].end());
   const std::vector<TokenId> ids = (*wanted)["ids"];
   const auto& trace = goldens["layer_trace"];
@@ -138,11 +142,13 @@ inline void check_layer_trace(const LoadedModel& loaded, const nlohmann::json& g
     const double norm = golden["l2"];
     EXPECT_NEAR(std::sqrt(square), norm, tolerance.trace * std::max(1.0, norm)) << "layer " << layer;
     for (size_t i = 0; i < 8; ++i) {
-      EXPECT_NEAR(x[i], golden["first8"][i].get<double>(), tolerance.trace * std::max(1.0, norm / 10)) << "layer " << layer;
+      EXPECT_NEAR(x[i], golden["first8"][i].get<double>(), tolerance.trace * std::max(1.0, norm / 10))
+          << "layer " << layer;
     }
     ++seen;
   };
-  each_logits_row(loaded, ids, workspace, [](size_t, std::span<const float>) {}, compare);
+  each_logits_row(
+      loaded, ids, workspace, [](size_t, std::span<const float>) {}, compare);
   EXPECT_EQ(seen, layers + 1);
 }
 
