@@ -1,3 +1,4 @@
 #pragma once
-#include "cmake/pch.h"
 #include <gtest/gtest.h>
+
+#include "cmake/pch.h"

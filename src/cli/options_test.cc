@@ -44,7 +44,8 @@ TEST(ParseIds, ReadsArraysAndSpacedIds) {
 }
 
 TEST(ParseIds, RefusesWhatIsNoListOfIds) {
-  for (const char* text : {"", "[]", " ", "[1", "1]", "[1]2", "1 two", "1.5", "[[1]]", "[1,,2]", "[1 2]", "[1,]", "[,1]", "[1,", "99999999999"}) {
+  for (const char* text : {"", "[]", " ", "[1", "1]", "[1]2", "1 two", "1.5", "[[1]]", "[1,,2]", "[1 2]", "[1,]",
+                           "[,1]", "[1,", "99999999999"}) {
     EXPECT_FALSE(parse_ids(text)) << text;
   }
 }

@@ -322,6 +322,35 @@ def another_model_does_not_resume(folder):
     assert "resuming" in kvarto("run", moved, *command[2:])[1]  # the file may go elsewhere
 
 
+def hostile_arguments_are_refused(folder):
+    source = folder / "in.jsonl"
+    source.write_text('{"ids": [1], "max_tokens": 2}\n')
+    for bad in (folder, source, "/dev/null"):
+        assert "regular file" in error_line(["run", LLAMA, "--prompts", source, "-o", bad], 1) or bad == source
+    assert source.read_text().startswith('{"ids"')
+    target, link = folder / "target.jsonl", folder / "link.jsonl"
+    link.symlink_to("target.jsonl")
+    kvarto("run", LLAMA, "--prompts", source, "-o", link)
+    assert link.is_symlink() and "text" in json.loads(target.read_text())
+    deep = folder / "deep.json"
+    deep.write_text("[" * 100000 + "]" * 100000)
+    assert "deeper than 64" in error_line(["render", LLAMA, "--messages", deep], 1)
+    assert "deeper than 64" in error_line(["render", LLAMA, "-p", "x", "--tools", deep], 1)
+    for value in ("-1", str(2**64), "010", "0x10", "1.0"):
+        assert str(2**64 - 1) in error_line(["run", LLAMA, "-p", "x", f"--seed={value}"], 2), value
+    assert "4294967295" in error_line(["run", LLAMA, "-p", "x", "--max-tokens=-1"], 2)
+    assert "no verb \"foo\"" in error_line(["foo"], 2) and "tokenize" in error_line(["foo"], 2)
+    assert "max_num_seqs 0" in error_line(["inspect", LLAMA, "--max-num-seqs", "0"], 1)
+    (folder / "latin1").write_bytes(b"caf\xe9")
+    for raw in ([], ["--raw"]):
+        assert "UTF-8 at byte 3" in error_line(["run", LLAMA, "--file", folder / "latin1", *raw], 1)
+    for ids in ("[1,,2]", "[1 2]"):
+        (folder / "ids").write_text(ids)
+        error_line(["score", LLAMA, "--ids", folder / "ids"], 1)
+    assert "nothing was measured" in kvarto("bench", LLAMA, "-d", "999999", code=1)[1]
+    assert "\\x0a" in error_line(["inspect", "a\nb\x1b[31m.gguf"], 1)
+
+
 def ctrl_c_without_a_file_says_what_is_lost(folder):
     source = folder / "in.jsonl"
     source.write_text("".join(json.dumps({"ids": [i + 1], "max_tokens": 1900}) + "\n" for i in range(64)))
@@ -431,7 +460,8 @@ CHECKS = (help_lists_every_verb, errors_are_one_line_with_a_remedy, tokenize_giv
           score_gives_the_goldens, run_gives_the_goldens, run_shows_text_and_figures, threads_steps_and_blocks_change_no_bit,
           children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, all_targets_agree,
           many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
-          a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume, ctrl_c_without_a_file_says_what_is_lost,
+          a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume,
+          hostile_arguments_are_refused, ctrl_c_without_a_file_says_what_is_lost,
           ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, bench_has_its_rows, waste_is_small,
           the_sample_model_answers)
 
