@@ -9,7 +9,7 @@
 namespace kvarto {
 namespace {
 
-class EngineModel : public ::testing::Test {
+class GoldenEngineModel : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " is missing";
@@ -35,7 +35,7 @@ class EngineModel : public ::testing::Test {
   const std::string path_ = std::string(KVARTO_SOURCE_DIR) + "/models/smollm2-135m-q4_1.gguf";
 };
 
-TEST_F(EngineModel, HitChunksNeighboursAndSamplesChangeNoBit) {
+TEST_F(GoldenEngineModel, HitChunksNeighboursAndSamplesChangeNoBit) {
   const auto engine = load();
   ASSERT_NE(engine, nullptr);
   const Request r = request(*engine);
@@ -70,7 +70,7 @@ TEST_F(EngineModel, HitChunksNeighboursAndSamplesChangeNoBit) {
   EXPECT_EQ(alone->samples[0].logits_sha256, cold->samples[0].logits_sha256);
 }
 
-TEST_F(EngineModel, AMegabyteTooLittleIsRefusedBeforeLoading) {
+TEST_F(GoldenEngineModel, AMegabyteTooLittleIsRefusedBeforeLoading) {
   bool loading = false;
   const auto refused = Engine::load(
       path_,
