@@ -27,7 +27,7 @@ struct PlanInput {
 };
 
 struct PlanLine {
-  std::string name;  // "weights", "kv_arena", "activations", "logits", "overhead"
+  std::string name;  // "weights", "kv_arena", "kv_metadata", ...
   size_t bytes = 0;
   std::string reason;  // one sentence
 };
