@@ -5,9 +5,6 @@
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h: each is compiled once per target.
 #include "base/simd.h"
-#include "codec/bf16.h"
-#include "codec/f16.h"
-#include "codec/f32.h"
 #include "codec/list.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "codec/bf16.h"
-#include "codec/f16.h"
-#include "codec/f32.h"
-
 namespace kvarto {
 namespace {
 

@@ -1,6 +1,13 @@
-// The list of codecs: the one line to add for a new KV dtype. Options, planner bytes, conformance tests, bench rows and
-// the docs' tables follow from it.
-#pragma once
+// The list of codecs: a new KV dtype is an include and a row here, and its enumerator. Options, planner bytes,
+// conformance tests, bench rows and the docs' tables follow from it.
+
+// Outside the guard: a file that is compiled once per SIMD target gets each codec's kernels once per target.
+#include "codec/bf16.h"
+#include "codec/f16.h"
+#include "codec/f32.h"
+
+#ifndef KVARTO_CODEC_LIST_H_
+#define KVARTO_CODEC_LIST_H_
 
 #include <span>
 #include <string_view>
@@ -21,3 +28,4 @@ const CodecInfo& codec_info(KvDtype dtype);
 const CodecInfo* find_codec(std::string_view name);  // name or alias; nullptr: unknown
 
 }  // namespace kvarto
+#endif  // KVARTO_CODEC_LIST_H_

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -26,10 +27,11 @@ namespace kvarto {
 inline constexpr uint32_t kFakeVocabulary = 64;
 inline constexpr uint32_t kFakeWindow = 24;
 
+// Atomic, since submit() reads the clock on the caller's thread while a step moves it on.
 class ScriptedClock : public Clock {
  public:
   uint64_t now_us() const override { return now; }
-  uint64_t now = 1;
+  std::atomic<uint64_t> now = 1;
 };
 
 class FakeModel : public Model {

@@ -58,15 +58,29 @@ size_t saturating_multiply(size_t a, size_t b) {
   return a != 0 && b > std::numeric_limits<size_t>::max() / a ? std::numeric_limits<size_t>::max() : a * b;
 }
 
+// The largest arena that fits `room` bytes together with what is known about its blocks, which lies beside them.
+size_t largest_arena(const KvLayout& layout, size_t room) {
+  size_t low = 0, high = room / 64;  // in lines of 64 bytes
+  while (low < high) {
+    const size_t middle = high - (high - low) / 2;
+    if (middle * 64 + metadata_bytes(layout, middle * 64) <= room) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low * 64;
+}
+
 Result<Budget> choose_budget(const PlanInput& in, size_t other_bytes, uint32_t length) {
   if (in.kv_cache_memory_bytes > 0) {
-    other_bytes += metadata_bytes(*in.layout, in.kv_cache_memory_bytes);
-    if (other_bytes > in.available_bytes || in.kv_cache_memory_bytes > in.available_bytes - other_bytes) {
+    const size_t largest =
+        in.available_bytes > other_bytes ? largest_arena(*in.layout, in.available_bytes - other_bytes) : 0;
+    if (in.kv_cache_memory_bytes > largest) {
       return fail(ErrorCode::out_of_memory,
-                  "kv_cache_memory_bytes " + number(in.kv_cache_memory_bytes) + " and " + number(other_bytes) +
-                      " bytes of weights and buffers exceed the " + number(in.available_bytes) +
-                      " bytes available; give at most " +
-                      number(in.available_bytes > other_bytes ? in.available_bytes - other_bytes : 0));
+                  "kv_cache_memory_bytes " + number(in.kv_cache_memory_bytes) + ", the records of its blocks and " +
+                      number(other_bytes) + " bytes of weights and buffers exceed the " + number(in.available_bytes) +
+                      " bytes available; give at most " + number(largest));
     }
     return Budget{in.kv_cache_memory_bytes, "as asked for"};
   }
@@ -76,8 +90,7 @@ Result<Budget> choose_budget(const PlanInput& in, size_t other_bytes, uint32_t l
                                               number(usable) + " of the " + number(in.available_bytes) +
                                               " bytes available may be used; take a smaller model or free memory");
   }
-  // What is known about blocks lies beside them, in proportion.
-  const size_t left = usable - other_bytes - metadata_bytes(*in.layout, usable - other_bytes);
+  const size_t left = largest_arena(*in.layout, usable - other_bytes);
   size_t useful =
       saturating_multiply(in.layout->bytes_for_sequence(length, in.max_num_batched_tokens), in.max_num_seqs);
   const std::vector<size_t> classes = ArenaShape::classes_of(*in.layout);
@@ -87,7 +100,7 @@ Result<Budget> choose_budget(const PlanInput& in, size_t other_bytes, uint32_t l
   if (useful <= left) {
     return Budget{useful, number(in.max_num_seqs) + " sequences of " + number(length) + " tokens can use no more"};
   }
-  return Budget{left / 64 * 64, "what 90 % of available memory leaves"};
+  return Budget{left, "what 90 % of available memory leaves"};
 }
 
 // Raw tiles of the blocks that a step begins and ends, one layer at a time; none where tails seal in place.

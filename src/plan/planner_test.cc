@@ -132,6 +132,27 @@ TEST(Planner, RefusesBeforeLoading) {
   EXPECT_EQ(plan.error().code, ErrorCode::out_of_memory);
 }
 
+// The arena that a refusal offers fits, and one line of 64 bytes more does not.
+TEST(Planner, TheArenaThatARefusalOffersIsTheLargest) {
+  const KvLayout layout = layout_of(4, 2, 64, KvDtype::f16, 16);
+  PlanInput in = input_for(layout);
+  in.max_model_len = 1000;
+  in.kv_cache_memory_bytes = 1000 * kGiB;
+  const auto refused = plan_memory(in);
+  ASSERT_FALSE(refused);
+  const std::string& message = refused.error().message;
+  const std::string before = "give at most ";
+  ASSERT_TRUE(contains(message, before)) << message;
+  const size_t offered = std::stoull(message.substr(message.find(before) + before.size()));
+  EXPECT_GT(offered, 60 * kGiB);
+  in.kv_cache_memory_bytes = offered;
+  const auto plan = plan_memory(in);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_LE(plan->total_bytes, in.available_bytes);
+  in.kv_cache_memory_bytes = offered + 64;
+  EXPECT_FALSE(plan_memory(in));
+}
+
 // What a refusal asks for is enough: windows and full groups share the arena in slabs of their own.
 TEST(Planner, TheBytesOfARefusalAreEnough) {
   KvGeometry geometry;
