@@ -1,7 +1,8 @@
 // The list of codecs: a new KV dtype is an include and a row here, and its enumerator. Options, planner bytes,
 // conformance tests, bench rows and the docs' tables follow from it.
 
-// Outside the guard: a file that is compiled once per SIMD target gets each codec's kernels once per target.
+// Outside the guard: these have toggled ones (HWY_TARGET_TOGGLE), so that a file that is compiled once per SIMD target
+// gets each codec's kernels once per target.
 #include "codec/bf16.h"
 #include "codec/f16.h"
 #include "codec/f32.h"
