@@ -1,6 +1,6 @@
-// Speed of the cache's parts on one thread: attention over blocks, weight matrices, blocks per token, prefix hits,
-// sealing. Rows follow from the lists of codecs and SIMD targets. Shapes are SmolLM2-135M's (9 query heads, 3 KV heads,
-// 64 dims).
+// Speed of the cache's parts on one thread (attention also on two): attention over blocks, weight matrices, blocks per
+// token, prefix hits, sealing. Rows follow from the lists of codecs and SIMD targets. Shapes are SmolLM2-135M's (9
+// query heads, 3 KV heads, 64 dims).
 //   cmake --preset bench && cmake --build --preset bench --target kv_bench && build/bench/kv_bench
 #include <benchmark/benchmark.h>
 
@@ -64,11 +64,17 @@ void rate(benchmark::State& state, const char* name, double per_iteration) {
 
 // --- attention
 
-// One layer with `keys` tokens in the cache, the last `rows` of them reserved and appended.
+// `keys` tokens in the cache, the last `rows` of them reserved and appended, in as many layers as it takes to push each
+// out of the caches before its turn comes again.
 class AttendScene {
  public:
-  AttendScene(SimdTarget target, KvDtype dtype, uint32_t keys, uint32_t rows)
-      : target_(target), rows_(rows), tokens_(ids(keys)), cache_(cache_of(layout_of(1, dtype), keys)) {
+  AttendScene(SimdTarget target, KvDtype dtype, uint32_t keys, uint32_t rows, int threads)
+      : target_(target),
+        rows_(rows),
+        layers_(layers_for(dtype, keys)),
+        tokens_(ids(keys)),
+        cache_(cache_of(layout_of(layers_, dtype), keys)),
+        pool_(threads) {
     sequence_ = cache_->open(tokens_).sequence;
     q_ = normal(size_t{kChunk} * kHeads * kDim, 1);
     k_ = normal(size_t{kChunk} * kKvHeads * kDim, 2);
@@ -77,15 +83,17 @@ class AttendScene {
     const uint32_t before = keys - rows;
     for (uint32_t first = 0; first < before; first += kChunk) {
       const uint32_t count = std::min(kChunk, before - first);
-      reserve_and_append(count);
+      must(cache_->reserve(sequence_, count));
+      for (uint32_t layer = 0; layer < layers_; ++layer) append_once(count);
       cache_->commit(sequence_, std::span(tokens_).subspan(first, count));
     }
-    reserve_and_append(rows);
+    must(cache_->reserve(sequence_, rows));
+    for (uint32_t layer = 0; layer < layers_; ++layer) append_once(rows);
   }
 
   void attend_once() {
     const AttendRows rows{.view = &cache_->views(sequence_)[0],
-                          .layer = 0,
+                          .layer = next_layer(),
                           .first_position = sequence_.length(),
                           .count = rows_,
                           .q = q_.data(),
@@ -95,20 +103,9 @@ class AttendScene {
     attend(target_, {&rows, 1}, {.heads = kHeads, .scale = 0.125f}, pool_, scratch_);
     benchmark::DoNotOptimize(out_.data());
   }
-
-  // Bytes of K and V that one pass over the keys reads.
-  size_t bytes() const { return tokens_.size() * cache_->layout().bytes_per_token(); }
-  double flop() const {
-    double pairs = 0;
-    for (uint32_t r = 0; r < rows_; ++r) pairs += static_cast<double>(sequence_.length() + r + 1);
-    return 4.0 * kHeads * kDim * pairs;
-  }
-
- private:
-  void reserve_and_append(uint32_t count) {
-    must(cache_->reserve(sequence_, count));
+  void append_once(uint32_t count) {
     const AppendRows rows{.view = &cache_->views(sequence_)[0],
-                          .layer = 0,
+                          .layer = next_layer(),
                           .first_position = sequence_.length(),
                           .count = count,
                           .k = k_.data(),
@@ -118,21 +115,43 @@ class AttendScene {
     append(target_, {&rows, 1}, pool_);
   }
 
+  // Bytes of K and V that one pass over the keys of one layer reads.
+  size_t bytes() const { return tokens_.size() * cache_->layout().bytes_per_token() / layers_; }
+  double flop() const {
+    double pairs = 0;
+    for (uint32_t r = 0; r < rows_; ++r) pairs += static_cast<double>(sequence_.length() + r + 1);
+    return 4.0 * kHeads * kDim * pairs;
+  }
+
+ private:
+  static uint32_t layers_for(KvDtype dtype, uint32_t keys) {
+    constexpr size_t kColdBytes = size_t{192} << 20;
+    return static_cast<uint32_t>(kColdBytes / (keys * layout_of(1, dtype).bytes_per_token())) + 1;
+  }
+  uint32_t next_layer() { return layer_ = (layer_ + 1) % layers_; }
+
   SimdTarget target_;
-  uint32_t rows_;
+  uint32_t rows_, layers_, layer_ = 0;
   std::vector<TokenId> tokens_;
   std::unique_ptr<KvCache> cache_;
   KvSequence sequence_;
   std::vector<float> q_, k_, v_, out_;
-  ThreadPool pool_{1, false};
+  ThreadPool pool_;
   AttendScratch scratch_;
 };
 
-void bench_attend(benchmark::State& state, SimdTarget target, KvDtype dtype, uint32_t keys, uint32_t rows) {
-  AttendScene scene(target, dtype, keys, rows);
+void bench_attend(benchmark::State& state, SimdTarget target, KvDtype dtype, uint32_t keys, uint32_t rows,
+                  int threads) {
+  AttendScene scene(target, dtype, keys, rows, threads);
   for (auto _ : state) scene.attend_once();
   rate(state, "bytes/s", static_cast<double>(scene.bytes()));
   rate(state, "FLOP/s", scene.flop());
+}
+
+void bench_append(benchmark::State& state, SimdTarget target, KvDtype dtype, uint32_t rows) {
+  AttendScene scene(target, dtype, kChunk, rows, 1);
+  for (auto _ : state) scene.append_once(rows);
+  rate(state, "tokens/s", rows);
 }
 
 // --- weights
@@ -217,7 +236,7 @@ void bench_seal(benchmark::State& state, SimdTarget target, KvDtype dtype) {
 // --- the list
 
 void add(const std::string& name, const std::function<void(benchmark::State&)>& body) {
-  benchmark::RegisterBenchmark(name.c_str(), body);
+  benchmark::RegisterBenchmark(name.c_str(), body)->UseRealTime();
 }
 
 void add_all() {
@@ -226,10 +245,20 @@ void add_all() {
     for (const CodecInfo& codec : codec_list()) {
       const KvDtype dtype = codec.dtype;
       const std::string which = "/" + std::string(codec.name) + "/" + where;
-      for (const uint32_t keys : {1024u, 8192u}) {
-        const std::string depth = "/" + std::to_string(keys);
-        add("attend_decode" + which + depth, [=](auto& state) { bench_attend(state, target, dtype, keys, 1); });
-        add("attend_prefill64" + which + depth, [=](auto& state) { bench_attend(state, target, dtype, keys, 64); });
+      for (const int threads : {1, 2}) {
+        const std::string with = "/threads:" + std::to_string(threads);
+        for (const uint32_t depth : {512u, 4096u, 8192u}) {
+          add("attend_decode" + which + "/" + std::to_string(depth) + with,
+              [=](auto& state) { bench_attend(state, target, dtype, depth, 1, threads); });
+        }
+        for (const uint32_t history : {512u, 2048u, 8192u}) {
+          add("attend_prefill64" + which + "/" + std::to_string(history) + with,
+              [=](auto& state) { bench_attend(state, target, dtype, history + 64, 64, threads); });
+        }
+      }
+      for (const uint32_t rows : {1u, kChunk}) {
+        add("append" + which + "/" + std::to_string(rows),
+            [=](auto& state) { bench_append(state, target, dtype, rows); });
       }
       add("seal" + which, [=](auto& state) { bench_seal(state, target, dtype); });
     }

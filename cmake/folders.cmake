@@ -111,7 +111,6 @@ endfunction()
 
 # bench/x_bench.cc becomes the program x_bench. Each sees the whole library.
 function(kvarto_benchmarks)
-  find_package(benchmark REQUIRED)
   kvarto_objects(7 "" objects)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*_bench.cc)
   foreach(file ${files})

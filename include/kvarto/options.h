@@ -13,7 +13,8 @@
 
 namespace kvarto {
 
-// Options that change memory or speed only; no output depends on them (apart from the KV dtypes).
+// Options that change memory or speed only; no output depends on them, apart from the KV dtypes and
+// `reference`.
 struct EngineOptions {
   int threads = 0;                                    // 0: one per physical core that the process may use
   uint32_t block_size = 16;                           // tokens per KV block: 16, 32, 64, 128 or 256
@@ -24,6 +25,8 @@ struct EngineOptions {
   uint32_t max_num_batched_tokens = 512;              // tokens computed in one step, at most
   double max_step_ms = 0.0;  // longest step while anything decodes; 0: 2.5x the decode-only step
   bool enable_prefix_caching = true;
+  // Quantised weights are dequantised and all is computed in float32: the numerics id f32-1 instead of int8-1. Slow.
+  bool reference = false;
   bool separate_tails = false;  // tests: see KvLayoutOptions
   uint64_t seed = 0;            // of requests that bring none
   // Called while loading takes its time: bytes done, bytes in all. May be empty.

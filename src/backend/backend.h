@@ -36,6 +36,20 @@ class Matrix {
   size_t outputs_, inputs_;
 };
 
+// y [rows][outputs] = x [rows][inputs] times the matrix, plus bias [outputs] or null.
+struct Product {
+  const Matrix* w = nullptr;
+  const float* bias = nullptr;
+  float* y = nullptr;
+};
+
+// The largest arguments that operations get.
+struct StepShape {
+  size_t rows = 0;                     // of a matmul
+  size_t inputs = 0;                   // of a matrix
+  std::vector<AttendSizes> attention;  // of the layers
+};
+
 // cos and sin of a step's rows: [rows][pairs] each.
 struct RopeRows {
   const float* cos = nullptr;
@@ -51,12 +65,16 @@ class Backend {
   virtual int threads() const = 0;
   virtual SimdTarget target() const = 0;
 
-  // Dequantises and repacks a 2-d tensor [inputs, outputs]; the file's pages are released afterwards.
+  // Repacks a 2-d tensor [inputs, outputs]; the file's pages are released afterwards.
   virtual Result<std::unique_ptr<Matrix>> load_matrix(const GgufFile& file, const GgufTensor& tensor) = 0;
   virtual Result<std::vector<float>> load_vector(const GgufFile& file, const GgufTensor& tensor) = 0;
 
-  // y [rows][outputs] = x [rows][inputs] times the matrix, plus bias [outputs] or null.
-  virtual void matmul(const float* x, size_t rows, const Matrix& w, const float* bias, float* y) = 0;
+  // Memory that operations need beside their arguments, for steps up to this size: they allocate nothing after it.
+  // Without it they allocate as they go.
+  virtual Status reserve(const StepShape& largest) = 0;
+
+  // All products of the same x [rows][inputs], which is prepared once.
+  virtual void matmul(const float* x, size_t rows, std::span<const Product> products) = 0;
   // out[r] = scale * row tokens[r] of the table.
   virtual void embed(std::span<const TokenId> tokens, const Matrix& table, float scale, float* out) = 0;
   // Each of rows x heads vectors of n values at stride `n`: y = rms_norm(x) * weight. heads = 1 for plain rows.
@@ -77,7 +95,12 @@ struct CpuBackendOptions {
   int threads = 0;                 // 0: one per usable physical core
   std::shared_ptr<Ledger> ledger;  // may be null
   SimdTarget target = best_target();
+  bool reference = false;  // see EngineOptions
 };
 std::shared_ptr<Backend> cpu_backend(const CpuBackendOptions& options);
+
+// For the planner: what load_matrix and load_vector keep of a tensor, and what reserve() allocates.
+Result<size_t> cpu_weight_bytes(const GgufFile& file, const GgufTensor& tensor, bool reference);
+size_t cpu_scratch_bytes(const StepShape& largest, int threads);
 
 }  // namespace kvarto

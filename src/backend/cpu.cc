@@ -1,30 +1,30 @@
 #include <algorithm>
 
 #include "backend/backend.h"
+#include "backend/cpu_matrix.h"
 #include "backend/cpu_memory.h"
 #include "base/check.h"
 #include "base/thread_pool.h"
-#include "ops/weight/weight.h"
 
 namespace kvarto {
 namespace {
 
-// Rows of weights dequantised to floats, in the layout of ops/ops.h.
-class PackedF32 : public Matrix {
- public:
-  PackedF32(size_t outputs, size_t inputs, Slab slab) : Matrix(outputs, inputs), slab_(std::move(slab)) {}
-  PackedMatrix view() const { return {outputs(), inputs(), data()}; }
-  float* data() const { return reinterpret_cast<float*>(slab_.data()); }
-  size_t bytes() const override { return outputs() * inputs() * sizeof(float); }
-
- private:
-  Slab slab_;
-};
-
-// Units are fixed by shape: so many groups of 16 outputs, so many rows or vectors each.
-size_t groups_per_unit(size_t groups) { return std::clamp<size_t>(groups / 32, 1, 16); }
+// Units are fixed by shape: so many groups of 16 outputs, so many rows or vectors each. A unit of weights is large
+// enough to be worth claiming, small enough that the last one delays nobody; kernels read four groups side by side.
+constexpr size_t kUnitBytes = 64 << 10, kGroupsSideBySide = 4, kMostGroups = 16;
+size_t groups_per_unit(const CpuMatrix& w) {
+  const size_t fit = kUnitBytes / w.group_bytes() / kGroupsSideBySide * kGroupsSideBySide;
+  return std::clamp(fit, kGroupsSideBySide, kMostGroups);
+}
 constexpr size_t kRowsPerUnit = 8;
 constexpr size_t kVectorsPerUnit = 64;
+
+size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+size_t matmul_scratch_bytes(const StepShape& largest, int threads) {
+  return round_up(quant_rows_bytes(largest.rows, largest.inputs)) +
+         static_cast<size_t>(threads) * round_up(quant_scratch_bytes(largest.inputs));
+}
 
 class CpuBackend : public Backend {
  public:
@@ -32,6 +32,7 @@ class CpuBackend : public Backend {
       : ledger_(options.ledger),
         memory_(std::make_shared<CpuMemory>(options.ledger)),
         target_(options.target),
+        reference_(options.reference),
         ops_(ops_for(options.target)),
         pool_(options.threads > 0 ? options.threads : static_cast<int>(usable_cores().size())) {}
 
@@ -46,25 +47,44 @@ class CpuBackend : public Backend {
   Result<std::unique_ptr<Matrix>> load_matrix(const GgufFile& file, const GgufTensor& tensor) override;
   Result<std::vector<float>> load_vector(const GgufFile& file, const GgufTensor& tensor) override;
 
-  void matmul(const float* x, size_t rows, const Matrix& w, const float* bias, float* y) override {
-    const PackedMatrix packed = static_cast<const PackedF32&>(w).view();
-    const size_t per_unit = groups_per_unit(packed.groups());
-    pool_.run((packed.groups() + per_unit - 1) / per_unit, [&](size_t unit, int) {
-      const size_t first = unit * per_unit;
-      ops_.matmul(x, packed.inputs, rows, packed, bias, first, std::min(first + per_unit, packed.groups()), y,
-                  packed.outputs);
+  Status reserve(const StepShape& largest) override {
+    for (const AttendSizes& sizes : largest.attention) RETURN_IF_ERROR(scratch_.reserve(sizes, pool_.threads()));
+    return grow(matmul_scratch_, matmul_scratch_bytes(largest, pool_.threads()));
+  }
+
+  void matmul(const float* x, size_t rows, std::span<const Product> products) override {
+    const size_t inputs = products[0].w->inputs();
+    const Status grown = reserve({.rows = rows, .inputs = inputs, .attention = {}});
+    CHECK(grown.has_value(), grown ? "" : grown.error().message);
+    const QuantRows quantised = quant_rows_at(matmul_scratch_.data(), rows, inputs);
+    if (std::ranges::any_of(products, [](const Product& p) { return matrix(p).quantised() != nullptr; })) {
+      const QuantOps& ops = quant_ops(target_);
+      // Whole tiles each: two workers in one tile would write to the same cache lines.
+      in_units(rows, kQuantTile, [&](size_t first, size_t last) { ops.quantise(x, first, last, quantised); });
+    }
+    std::byte* const worker_scratch = matmul_scratch_.data() + round_up(quant_rows_bytes(rows, inputs));
+    const size_t worker_bytes = round_up(quant_scratch_bytes(inputs));
+
+    size_t units = 0;
+    for (const Product& p : products) units += units_of(matrix(p));
+    pool_.run(units, [&](size_t unit, int worker) {
+      const Product* p = products.data();
+      for (; unit >= units_of(matrix(*p)); ++p) unit -= units_of(matrix(*p));
+      const CpuMatrix& w = matrix(*p);
+      const size_t per_unit = groups_per_unit(w), first = unit * per_unit;
+      w.multiply(target_, x, quantised, p->bias, first, std::min(first + per_unit, w.groups()), p->y,
+                 worker_scratch + static_cast<size_t>(worker) * worker_bytes);
     });
   }
 
   void embed(std::span<const TokenId> tokens, const Matrix& table, float scale, float* out) override {
-    const PackedMatrix packed = static_cast<const PackedF32&>(table).view();
-    each_row(tokens.size(), [&](size_t r) {
-      ops_.gather_row(packed, static_cast<size_t>(tokens[r]), scale, out + r * packed.inputs);
-    });
+    const auto& rows = static_cast<const CpuMatrix&>(table);
+    each_row(tokens.size(),
+             [&](size_t r) { rows.gather_row(static_cast<size_t>(tokens[r]), scale, out + r * rows.inputs()); });
   }
 
   void rms_norm(const float* x, size_t vectors, size_t n, const float* weight, float eps, float* y) override {
-    each_vector(vectors, [&](size_t i) { ops_.rms_norm(x + i * n, weight, eps, n, y + i * n); });
+    each(vectors, kVectorsPerUnit, [&](size_t i) { ops_.rms_norm(x + i * n, weight, eps, n, y + i * n); });
   }
 
   void rope_rows(const RopeTable& table, std::span<const uint64_t> positions, float* cos, float* sin) override {
@@ -101,75 +121,66 @@ class CpuBackend : public Backend {
   }
 
  private:
+  static const CpuMatrix& matrix(const Product& p) { return static_cast<const CpuMatrix&>(*p.w); }
+  static size_t units_of(const CpuMatrix& w) { return (w.groups() + groups_per_unit(w) - 1) / groups_per_unit(w); }
+
+  // At least `bytes`; what it held is lost.
+  Status grow(Slab& slab, size_t bytes) {
+    if (slab.size() >= bytes) return {};
+    slab = Slab();
+    ASSIGN_OR_RETURN(slab, Slab::allocate(bytes, MemoryTag::activations, ledger_));
+    return {};
+  }
+
   template <typename Body>
-  void in_units(size_t count, size_t per_unit, const Body& body) {
-    pool_.run((count + per_unit - 1) / per_unit, [&](size_t unit, int) {
-      const size_t last = std::min(count, (unit + 1) * per_unit);
-      for (size_t i = unit * per_unit; i < last; ++i) body(i);
+  void in_units(size_t count, size_t per_unit, const Body& body) {  // body(first, last)
+    pool_.run((count + per_unit - 1) / per_unit,
+              [&](size_t unit, int) { body(unit * per_unit, std::min(count, (unit + 1) * per_unit)); });
+  }
+  template <typename Body>
+  void each(size_t count, size_t per_unit, const Body& body) {
+    in_units(count, per_unit, [&](size_t first, size_t last) {
+      for (size_t i = first; i < last; ++i) body(i);
     });
   }
   template <typename Body>
   void each_row(size_t rows, const Body& body) {
-    in_units(rows, kRowsPerUnit, body);
-  }
-  template <typename Body>
-  void each_vector(size_t vectors, const Body& body) {
-    in_units(vectors, kVectorsPerUnit, body);
+    each(rows, kRowsPerUnit, body);
   }
 
   std::shared_ptr<Ledger> ledger_;
   std::shared_ptr<BlockMemory> memory_;
   SimdTarget target_;
+  bool reference_;
   const Ops& ops_;
   ThreadPool pool_;
-  AttendScratch scratch_;
+  Slab matmul_scratch_;  // a step's quantised rows, then each worker's unpacked weights
+  AttendScratch scratch_{ledger_};
   uint64_t saturated_ = 0;
   size_t vector_bytes_ = 0;  // of norms and biases, charged to the ledger
 };
 
-Result<const WeightFormat*> format_of(const GgufFile& file, const GgufTensor& tensor) {
-  const WeightFormat* format = find_weight_format(tensor.type->id);
-  if (format != nullptr) return format;
-  std::string known;
-  for (const WeightFormat& f : weight_formats()) known += (known.empty() ? "" : ", ") + std::string(f.name);
-  return fail(ErrorCode::unsupported, file.name() + ": tensor " + tensor.name + " has type " + tensor.type->name +
-                                          ", which is not built; convert the model to one of " + known);
-}
-
 Result<std::unique_ptr<Matrix>> CpuBackend::load_matrix(const GgufFile& file, const GgufTensor& tensor) {
-  ASSIGN_OR_RETURN(const WeightFormat* format, format_of(file, tensor));
-  const size_t inputs = tensor.shape[0], outputs = tensor.elements / inputs;
-  const size_t row_bytes = inputs / format->block_elements * format->block_bytes;
-  const size_t groups = (outputs + 15) / 16;
-  ASSIGN_OR_RETURN(Slab slab, Slab::allocate(groups * 16 * inputs * sizeof(float), MemoryTag::weights, ledger_));
-  auto matrix = std::make_unique<PackedF32>(outputs, inputs, std::move(slab));
-  std::vector<std::vector<float>> rows(static_cast<size_t>(pool_.threads()), std::vector<float>(16 * inputs));
-  pool_.run(groups, [&](size_t group, int worker) {
-    float* plain = rows[static_cast<size_t>(worker)].data();
-    const size_t count = std::min<size_t>(16, outputs - group * 16);
-    for (size_t i = 0; i < count; ++i) {
-      format->dequantize(tensor.bytes.data() + (group * 16 + i) * row_bytes, inputs / format->block_elements,
-                         plain + i * inputs);
-    }
-    pack_rows(plain, count, inputs, group * 16, matrix->data());
-  });
-  file.release(tensor);
-  return matrix;
+  return load_cpu_matrix(file, tensor, reference_, ledger_, pool_);
 }
 
 Result<std::vector<float>> CpuBackend::load_vector(const GgufFile& file, const GgufTensor& tensor) {
-  ASSIGN_OR_RETURN(const WeightFormat* format, format_of(file, tensor));
   if (ledger_ != nullptr) {
     RETURN_IF_ERROR(ledger_->charge(MemoryTag::weights, tensor.elements * sizeof(float)));
     vector_bytes_ += tensor.elements * sizeof(float);
   }
-  std::vector<float> values(tensor.elements);
-  format->dequantize(tensor.bytes.data(), tensor.elements / format->block_elements, values.data());
-  return values;
+  return read_vector(file, tensor);
 }
 
 }  // namespace
 
 std::shared_ptr<Backend> cpu_backend(const CpuBackendOptions& options) { return std::make_shared<CpuBackend>(options); }
+
+size_t cpu_scratch_bytes(const StepShape& largest, int threads) {
+  size_t attention = 0;
+  for (const AttendSizes& sizes : largest.attention)
+    attention = std::max(attention, attend_scratch_bytes(sizes, threads));
+  return matmul_scratch_bytes(largest, threads) + attention;
+}
 
 }  // namespace kvarto

@@ -2,6 +2,8 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -63,7 +65,21 @@ bool runs_avx512() {
          has_all(cpuid(7, 0).c, kLeaf7C) && has_all(cpuid(7, 1).a, kLeaf71A);
 }
 
+// The tile registers are large, so a process has to ask for them (Linux: Documentation/arch/x86/xstate.rst).
+bool permit_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+bool runs_amx() {
+  constexpr uint64_t kTileState = 0x60000;         // XTILECFG, XTILEDATA
+  constexpr unsigned kLeaf7D = bits_of({24, 25});  // AMX-TILE, AMX-INT8
+  return runs_avx512() && has_all(enabled_register_sets(), kTileState) && has_all(cpuid(7, 0).d, kLeaf7D) &&
+         permit_tiles();
+}
+
 size_t count_targets() {
+  if (runs_amx()) return 4;
   if (runs_avx512()) return 3;
   return runs_avx2() ? 2 : 1;
 }
@@ -198,12 +214,12 @@ std::vector<int> affinity_mask() {
 }  // namespace
 
 std::string_view simd_target_name(SimdTarget target) {
-  constexpr std::array<std::string_view, 3> kNames = {"scalar", "avx2", "avx512"};
+  constexpr std::array<std::string_view, 4> kNames = {"scalar", "avx2", "avx512", "amx"};
   return kNames[static_cast<size_t>(target)];
 }
 
 std::span<const SimdTarget> available_targets() {
-  static constexpr std::array kAll = {SimdTarget::scalar, SimdTarget::avx2, SimdTarget::avx512};
+  static constexpr std::array kAll = {SimdTarget::scalar, SimdTarget::avx2, SimdTarget::avx512, SimdTarget::amx};
   static const size_t count = count_targets();
   return std::span(kAll).first(count);
 }

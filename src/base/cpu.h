@@ -12,11 +12,12 @@
 namespace kvarto {
 
 // Kernel sets, slowest first. All give the same bits.
-enum class SimdTarget : uint8_t { scalar, avx2, avx512 };
-std::string_view simd_target_name(SimdTarget target);  // "scalar", "avx2", "avx512"
+enum class SimdTarget : uint8_t { scalar, avx2, avx512, amx };
+std::string_view simd_target_name(SimdTarget target);  // "scalar", "avx2", "avx512", "amx"
 
 // Targets this machine can run: scalar always; avx2 with FMA and F16C; avx512 with F, BW, DQ, VL, VBMI, VNNI and
-// AVX-VNNI. Each also asks for whatever else the compiler may use in that target's functions.
+// AVX-VNNI; amx is avx512 with AMX int8 tiles for products of many rows, for which the first call asks the kernel's
+// permission. Each also asks for whatever else the compiler may use in that target's functions.
 std::span<const SimdTarget> available_targets();
 SimdTarget best_target();
 

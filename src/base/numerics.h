@@ -7,6 +7,7 @@
 
 namespace kvarto {
 
-inline constexpr std::string_view kNumericsF32 = "f32-1";
+inline constexpr std::string_view kNumericsF32 = "f32-1";    // weights dequantised, everything in float32
+inline constexpr std::string_view kNumericsInt8 = "int8-1";  // quantised weights times int8 activations
 
 }  // namespace kvarto

@@ -20,6 +20,16 @@
 #include "base/half.h"
 #include "hwy/highway.h"
 
+// Highway 1.0.3's string for this target lacks the int8 dot product. Whoever includes this header opens the target with
+// it: the CPU must have it for the target to be used (base/cpu.cc).
+#if HWY_TARGET == HWY_AVX3_DL
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR                                                           \
+  HWY_TARGET_STR_AVX3                                                            \
+  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq" \
+  ",avx512vnni"
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace kvarto {
 namespace HWY_NAMESPACE {
@@ -117,6 +127,8 @@ struct F32x16 {
 struct I32x16 {
   hn::Vec<I8> lo, hi;
 };
+HWY_INLINE V8 lower(const F32x16& a) { return a.lo; }
+HWY_INLINE V8 upper(const F32x16& a) { return a.hi; }
 HWY_INLINE F32x16 splat(float x) {
   const V8 v = hn::Set(D8(), x);
   return {v, v};
@@ -184,6 +196,8 @@ struct F32x16 {
 struct I32x16 {
   hn::Vec<I16> v;
 };
+HWY_INLINE auto lower(const F32x16& a) { return hn::LowerHalf(hn::FixedTag<float, 8>(), a.v); }
+HWY_INLINE auto upper(const F32x16& a) { return hn::UpperHalf(hn::FixedTag<float, 8>(), a.v); }
 HWY_INLINE F32x16 splat(float x) { return {hn::Set(D16(), x)}; }
 HWY_INLINE F32x16 load(const float* p) { return {hn::LoadU(D16(), p)}; }
 HWY_INLINE void store(const F32x16& a, float* p) { hn::StoreU(a.v, D16(), p); }
@@ -231,24 +245,38 @@ HWY_INLINE void store_bf16(const F32x16& a, uint16_t* p) {
 // included, give some float.
 HWY_INLINE F32x16 power_of_two(const F32x16& n) { return shift_to_exponent(n + splat(0x1.8p23f + 127.0f)); }
 
-// The one fold: lane i + lane i+8, then +4, +2, +1.
+// The one fold: lane i + lane i+8, then +4, +2, +1. That of the maximum is exact, so any order would do.
+#if HWY_TARGET == HWY_SCALAR
 HWY_INLINE float fold_sum(const F32x16& a) {
-  float t[16];
-  store(a, t);
+  F32x16 t = a;
   for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) t[i] = t[i] + t[i + width];
+    for (int i = 0; i < width; ++i) t.lane[i] = t.lane[i] + t.lane[i + width];
   }
-  return t[0];
+  return t.lane[0];
 }
-// Exact, so any order will do.
 HWY_INLINE float fold_max(const F32x16& a) {
-  float t[16];
-  store(a, t);
+  F32x16 t = a;
   for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) t[i] = t[i] > t[i + width] ? t[i] : t[i + width];
+    for (int i = 0; i < width; ++i) t.lane[i] = t.lane[i] > t.lane[i + width] ? t.lane[i] : t.lane[i + width];
   }
-  return t[0];
+  return t.lane[0];
 }
+#else
+HWY_INLINE float fold_sum(const F32x16& a) {
+  const hn::FixedTag<float, 4> d;
+  const auto eight = hn::Add(lower(a), upper(a));
+  const auto four = hn::Add(hn::LowerHalf(d, eight), hn::UpperHalf(d, eight));
+  const auto two = hn::Add(four, hn::Shuffle1032(four));
+  return hn::GetLane(hn::Add(two, hn::Shuffle2301(two)));
+}
+HWY_INLINE float fold_max(const F32x16& a) {
+  const hn::FixedTag<float, 4> d;
+  const auto eight = hn::Max(lower(a), upper(a));
+  const auto four = hn::Max(hn::LowerHalf(d, eight), hn::UpperHalf(d, eight));
+  const auto two = hn::Max(four, hn::Shuffle1032(four));
+  return hn::GetLane(hn::Max(two, hn::Shuffle2301(two)));
+}
+#endif
 // n <= 16 values; the lanes above are `fill`. Reads no byte behind p + n.
 HWY_INLINE F32x16 load_n(const float* p, size_t n, float fill) {
   float t[16];

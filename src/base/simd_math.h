@@ -15,9 +15,10 @@ namespace HWY_NAMESPACE {
 
 // e^x within 1 ulp; 0 below ln(2^-126) (no subnormal results), infinity above ln(FLT_MAX), NaN for NaN.
 // x = n ln2 + r, |r| <= ln2 / 2; e^r by a polynomial whose coefficients tools/make_math_goldens.py fits.
-HWY_INLINE F32x16 exp(const F32x16& x) {
-  const F32x16 lowest = splat(-87.33654f), highest = splat(88.8f);
-  const F32x16 y = min(highest, x);
+struct ExpParts {
+  F32x16 power, n;  // e^r, n
+};
+HWY_INLINE ExpParts exp_parts(const F32x16& y) {
   const F32x16 n = round_even(y * splat(0x1.715476p+0f));
   F32x16 r = fma(n, splat(-0x1.62e4p-1f), y);  // exact: the upper part of ln2 has 15 bits
   r = fma(n, splat(-0x1.7f7d1cp-20f), r);
@@ -27,11 +28,21 @@ HWY_INLINE F32x16 exp(const F32x16& x) {
   p = fma(p, r, splat(0x1.555492p-3f));
   p = fma(p, r, splat(0x1.fffffcp-2f));
   p = fma(p, r * r, r);
-  p = p + splat(1.0f);
+  return {p + splat(1.0f), n};
+}
+HWY_INLINE F32x16 zero_if_tiny(const F32x16& x, const F32x16& e) {
+  return if_negative(x - splat(-87.33654f), splat(0.0f), e);
+}
+HWY_INLINE F32x16 exp(const F32x16& x) {
+  const ExpParts e = exp_parts(min(splat(88.8f), x));
   // n = 128 has no power of two of its own: 2^127 times 1 + 1.
-  const F32x16 main = min(splat(127.0f), n);
-  const F32x16 scaled = p * power_of_two(main) * (splat(1.0f) + (n - main));
-  return if_negative(x - lowest, splat(0.0f), scaled);
+  const F32x16 main = min(splat(127.0f), e.n);
+  return zero_if_tiny(x, e.power * power_of_two(main) * (splat(1.0f) + (e.n - main)));
+}
+// The same bits for x <= 0 and NaN, which is what softmax needs, in fewer steps.
+HWY_INLINE F32x16 exp_nonpositive(const F32x16& x) {
+  const ExpParts e = exp_parts(x);
+  return zero_if_tiny(x, e.power * power_of_two(e.n));
 }
 
 // tanh within 3 ulp: an odd polynomial near zero, 1 - 2 / (e^(2|x|) + 1) elsewhere.

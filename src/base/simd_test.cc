@@ -47,6 +47,7 @@ struct Probe {
   void (*all)(const float* a, const float* b, const float* c, const uint16_t* halves, Lanes* out);
   void (*exp)(const float* x, size_t n, float* y);
   void (*tanh)(const float* x, size_t n, float* y);
+  void (*exp_nonpositive)(const float* x, size_t n, float* y);
 };
 
 }  // namespace kvarto
@@ -102,7 +103,11 @@ void probe_tanh(const float* x, size_t n, float* y) {
   for (size_t i = 0; i < n; i += 16) store(tanh(load(x + i)), y + i);
 }
 
-const Probe kProbe = {probe_all, probe_exp, probe_tanh};
+void probe_exp_nonpositive(const float* x, size_t n, float* y) {
+  for (size_t i = 0; i < n; i += 16) store(exp_nonpositive(load(x + i)), y + i);
+}
+
+const Probe kProbe = {probe_all, probe_exp, probe_tanh, probe_exp_nonpositive};
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -301,6 +306,19 @@ TEST(SimdMath, TargetsAgree) {
       for (size_t i = 0; i < x.size(); ++i)
         ASSERT_TRUE(same_bits(y[i], expected[i])) << x[i] << " " << simd_target_name(target);
     }
+  }
+}
+
+TEST(SimdMath, ExpOfNonpositiveIsExp) {
+  std::vector<float> x = sampled(kInf, 4001), expected(x.size()), y(x.size());
+  for (float& value : x) value = -std::fabs(value);
+  x.front() = 0.0f;
+  x.back() = kNaN;
+  probe_for(SimdTarget::scalar).exp(x.data(), x.size(), expected.data());
+  for (SimdTarget target : available_targets()) {
+    probe_for(target).exp_nonpositive(x.data(), x.size(), y.data());
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_TRUE(same_bits(y[i], expected[i])) << x[i] << " " << simd_target_name(target);
   }
 }
 

@@ -4,19 +4,20 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
+#include <map>
 
-#include "cli/bandwidth.h"
+#include "cli/bench_kernels.h"
+#include "cli/bench_row.h"
 #include "cli/bench_work.h"
 #include "cli/list.h"
 #include "cli/output.h"
+#include "cli/step_cost.h"
 
 namespace kvarto {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Work = Result<WorkTime> (*)(Engine&, const std::vector<TokenId>&, uint32_t, uint32_t, std::mt19937_64&);
+using Work = Result<WorkTime> (*)(Engine&, const std::vector<TokenId>&, uint32_t, uint32_t, std::mt19937_64&,
+                                  bool hash);
 
 struct Plan {
   std::vector<uint32_t> depths, batches, threads;
@@ -36,95 +37,145 @@ Result<Plan> read_plan(const BenchFlags& flags) {
   return plan;
 }
 
-std::string row_text(const Json& row) {
-  char text[160];
-  std::snprintf(text, sizeof text, "%-20s %7u %6u %8d  %-10s %12.2f %7.1f %%\n", row["test"].get<std::string>().c_str(),
-                row["depth"].get<unsigned>(), row["batch"].get<unsigned>(), row["threads"].get<int>(),
-                row["kv_dtype"].get<std::string>().c_str(), row["tokens_per_s"].get<double>(),
-                100.0 * row["share_of_bandwidth"].get<double>());
-  return text;
-}
+// A row in the making. `cost` is that of `tokens` tokens, as many as one run computes.
+struct Case {
+  std::string test;
+  Work work;
+  uint32_t batch, count;
+  Cost cost;
+  uint64_t tokens;
+};
+
+// An engine, and what is known of it.
+struct Setting {
+  std::unique_ptr<Engine> engine;
+  StepCost cost;
+  bool caching, recompute;
+  std::vector<TokenId> shared = {};  // the tokens of the depth
+};
 
 class Bench {
  public:
   Bench(const BenchFlags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
 
   Result<int> run() {
-    if (!flags_.json) {
-      char head[160];
-      std::snprintf(head, sizeof head, "%-20s %7s %6s %8s  %-10s %12s %9s\n", "test", "depth", "batch", "threads",
-                    "kv_dtype", "tokens/s", "bandwidth");
-      RETURN_IF_ERROR(put(head));
-    }
+    if (!flags_.json) RETURN_IF_ERROR(put(bench_head()));
     for (const uint32_t threads : plan_.threads) {
       RETURN_IF_ERROR(run_engine(threads, /*recompute=*/false));
       if (flags_.recompute) RETURN_IF_ERROR(run_engine(threads, /*recompute=*/true));
     }
     if (rows_.empty())
       return fail(ErrorCode::invalid_argument, "no depth fits, nothing was measured; give smaller ones with -d");
-    if (flags_.json) RETURN_IF_ERROR(put(rows_.dump(2) + "\n"));
+    RETURN_IF_ERROR(put(flags_.json ? bench_json(rows_) : rates_text()));
     return 0;
   }
 
  private:
   // With `recompute` only generation, by an engine that reuses nothing.
   Status run_engine(uint32_t threads, bool recompute) {
-    const uint32_t longest = *std::ranges::max_element(plan_.batches);
-    ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags_.model, longest));
-    options.threads = static_cast<int>(threads);
-    if (recompute) options.enable_prefix_caching = false;
-    ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, load_engine(flags_.model, options));
+    ASSIGN_OR_RETURN(Setting setting, load(threads, recompute));
     for (const uint32_t depth : plan_.depths) {
       const uint64_t needed = uint64_t{depth} + std::max(flags_.prompt + 1, flags_.generate + 2);
-      if (needed > engine->info().max_model_len) {
+      const uint32_t longest = setting.engine->info().max_model_len;
+      if (needed > longest) {
         note("depth " + std::to_string(depth) + " left out: it needs " + std::to_string(needed) +
-             " tokens, and this model runs at most " + std::to_string(engine->info().max_model_len));
+             " tokens, and this model runs at most " + std::to_string(longest));
         continue;
       }
-      const std::vector<TokenId> shared = depth_ids(*engine, depth);
-      if (!recompute && options.enable_prefix_caching) RETURN_IF_ERROR(warm_up(*engine, shared));
+      setting.shared = depth_ids(*setting.engine, depth);
+      if (setting.caching) RETURN_IF_ERROR(warm_up(*setting.engine, setting.shared));
       for (const uint32_t batch : plan_.batches) {
-        if (flags_.prompt > 0 && !recompute) {
-          RETURN_IF_ERROR(
-              measure(*engine, "pp" + std::to_string(flags_.prompt), time_prompt, shared, batch, flags_.prompt));
-        }
-        if (flags_.generate > 0) {
-          const std::string name = "tg" + std::to_string(flags_.generate) + (recompute ? " recompute" : "");
-          RETURN_IF_ERROR(
-              measure(*engine, name, recompute ? time_recompute : time_generation, shared, batch, flags_.generate));
-        }
+        if (flags_.prompt > 0 && !recompute) RETURN_IF_ERROR(measure(setting, prompt_case(setting, batch)));
+        if (flags_.generate > 0) RETURN_IF_ERROR(measure(setting, generation_case(setting, batch)));
       }
     }
     return {};
   }
 
-  // The median of the repetitions.
-  Status measure(Engine& engine, const std::string& test, Work work, const std::vector<TokenId>& shared, uint32_t batch,
-                 uint32_t count) {
-    std::vector<std::pair<double, double>> rates;  // tokens and bytes per second
-    for (uint32_t i = 0; i < flags_.repetitions; ++i) {
-      ASSIGN_OR_RETURN(const WorkTime time, work(engine, shared, batch, count, random_));
-      rates.emplace_back(static_cast<double>(time.tokens) / time.seconds, time.read_bytes / time.seconds);
+  Result<Setting> load(uint32_t threads, bool recompute) {
+    ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags_.model, *std::ranges::max_element(plan_.batches)));
+    options.threads = static_cast<int>(threads);
+    if (recompute) options.enable_prefix_caching = false;
+    ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load_engine(flags_.model, options));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(engine->info().model_path));
+    ASSIGN_OR_RETURN(ModelConfig config, read_config(*file));
+    StepCost cost(std::move(config), matrix_sizes(file->tensors(), options.reference), engine->cache().layout(),
+                  engine->info().pass_bytes, options.max_num_batched_tokens);
+    return Setting{std::move(engine), std::move(cost), options.enable_prefix_caching, recompute};
+  }
+
+  Case prompt_case(const Setting& setting, uint32_t batch) const {
+    const auto depth = static_cast<uint32_t>(setting.shared.size());
+    const uint32_t block = setting.engine->cache().layout().block_tokens();
+    const uint32_t found = setting.caching ? depth / block * block : 0, computed = depth - found + flags_.prompt;
+    return {"pp" + std::to_string(flags_.prompt),
+            time_prompt,
+            batch,
+            flags_.prompt,
+            setting.cost.prompts(found, batch, computed),
+            uint64_t{batch} * computed};
+  }
+  Case generation_case(const Setting& setting, uint32_t batch) const {
+    const uint32_t count = flags_.generate;
+    const uint64_t length = setting.shared.size() + 1, tokens = uint64_t{batch} * count;
+    const std::string name = "tg" + std::to_string(count);
+    if (setting.recompute) {
+      return {name + " recompute", time_recompute, batch, count, setting.cost.recompute(length, batch, count), tokens};
     }
-    std::ranges::sort(rates);
-    const auto [tokens_per_s, bytes_per_s] = rates[rates.size() / 2];
-    const double bandwidth = bandwidth_.bytes_per_s(engine.info().threads);
-    const Json row{{"test", test},
-                   {"depth", shared.size()},
-                   {"batch", batch},
-                   {"threads", engine.info().threads},
-                   {"kv_dtype", engine.info().kv_dtype},
-                   {"tokens_per_s", tokens_per_s},
-                   {"share_of_bandwidth", bandwidth > 0 ? bytes_per_s / bandwidth : 0.0}};
+    return {name, time_generation, batch, count, setting.cost.generation(length, batch, count), tokens};
+  }
+
+  // The median of the repetitions, after one that is not timed and hashes the logits (a recomputation is slow enough to
+  // be hashed on the way).
+  Status measure(const Setting& setting, const Case& c) {
+    // Token ids follow from the row alone: another run of it computes the same logits.
+    std::seed_seq seed{flags_.seed, uint64_t{setting.shared.size()}, uint64_t{c.batch}, uint64_t{c.count},
+                       uint64_t{c.work == time_prompt}};
+    std::mt19937_64 random(seed);
+    std::vector<double> speeds;
+    std::string hash;
+    for (uint32_t i = setting.recompute ? 1 : 0; i <= flags_.repetitions; ++i) {
+      const bool hashed = i == 0 || (setting.recompute && i == 1);
+      ASSIGN_OR_RETURN(const WorkTime time, c.work(*setting.engine, setting.shared, c.batch, c.count, random, hashed));
+      if (hashed) hash = time.logits_sha256;
+      if (i > 0) speeds.push_back(static_cast<double>(time.tokens) / time.seconds);
+    }
+    std::ranges::sort(speeds);
+    return add_row(setting, c, speeds[speeds.size() / 2], hash);
+  }
+
+  Status add_row(const Setting& setting, const Case& c, double tokens_per_s, const std::string& hash) {
+    const EngineInfo& info = setting.engine->info();
+    const Rates rates = rates_.of(info.threads);
+    const Bound bound = bound_of(c.cost, rates);
+    const auto tokens = static_cast<double>(c.tokens);
+    BenchRow row{.test = c.test,
+                 .depth = setting.shared.size(),
+                 .batch = c.batch,
+                 .threads = info.threads,
+                 .kv_dtype = info.kv_dtype,
+                 .tokens_per_s = tokens_per_s,
+                 .logits_sha256 = hash,
+                 .rates = rates};
+    if (rates.bytes > 0) row.share_of_bandwidth = c.cost.bytes / tokens * tokens_per_s / rates.bytes;
+    row.bound_tokens_per_s = tokens / bound.seconds;
+    row.bound_by_memory = bound.by_memory;
     rows_.push_back(row);
-    return flags_.json ? Status() : put(row_text(row));
+    return flags_.json ? Status() : put(bench_line(row));
+  }
+
+  std::string rates_text() const {
+    std::map<int, Rates> rates;
+    for (const BenchRow& row : rows_) rates[row.threads] = row.rates;
+    std::string text;
+    for (const auto& [threads, of] : rates) text += bench_rates(threads, of);
+    return text;
   }
 
   const BenchFlags& flags_;
   const Plan plan_;
-  Bandwidth bandwidth_;
-  std::mt19937_64 random_{flags_.seed};
-  Json rows_ = Json::array();
+  MachineRates rates_;
+  std::vector<BenchRow> rows_;
 };
 
 Result<int> bench(const BenchFlags& flags) {
@@ -149,14 +200,15 @@ VerbAction declare_bench(CLI::App& app) {
   app.add_option("--threads", flags->threads, "Compute threads: a list such as 1,2; 0: one per usable physical core");
   add_count(app, "-r,--repetitions", flags->repetitions, "Runs of each row, of which the median is shown");
   add_count(app, "--seed", flags->seed, "Of the random token ids and of the lengths of --waste");
-  app.add_flag("--json", flags->json,
-               "A list of {test, depth, batch, threads, kv_dtype, tokens_per_s, share_of_bandwidth}");
+  app.add_flag("--json", flags->json, "A list of objects, one per row");
   app.add_flag("--recompute", flags->recompute,
                "The tg rows once more without a KV cache: each token computes all before it");
   app.add_flag("--waste", flags->waste,
                "Instead: the share of KV memory that holds no token, with 64 sequences at once");
   add_engine_flags(app, flags->model, /*threads=*/false);
-  return [flags] { return bench(*flags); };
+  app.footer(app.get_footer() + "\n" + std::string(bench_explanation()));
+  const KernelVerb kernels = declare_bench_kernels(app);
+  return [flags, kernels] { return kernels.chosen() ? kernels.run() : bench(*flags); };
 }
 
 }  // namespace kvarto

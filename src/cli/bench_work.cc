@@ -2,11 +2,12 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 
-#include "cli/figures.h"
+#include "base/hash.h"
 
 namespace kvarto {
 namespace {
@@ -15,12 +16,13 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Request greedy(std::vector<TokenId> prompt, uint32_t max_tokens) {
+Request greedy(std::vector<TokenId> prompt, uint32_t max_tokens, bool hash_logits = false) {
   Request request;
   request.prompt = std::move(prompt);
   request.sampling.temperature = 0.0f;
   request.sampling.max_tokens = max_tokens;
   request.sampling.ignore_eos = true;
+  request.hash_logits = hash_logits;
   return request;
 }
 
@@ -44,6 +46,7 @@ class Group {
       ++finished_;
       cached_ += result.cached_tokens;
       last_tokens_ = result.samples.front().tokens;
+      hashes_[result.request] = result.samples.front().logits_sha256;
       if (result.error) error_ = *result.error;
     };
     prompt_ += request.prompt.size();
@@ -69,6 +72,12 @@ class Group {
   uint64_t tokens() const { return tokens_; }
   uint64_t computed_prompt() const { return prompt_ - cached_; }
   const std::vector<TokenId>& last_tokens() const { return last_tokens_; }
+  // In the order of add().
+  std::vector<std::string> hashes() const {
+    std::vector<std::string> list;
+    for (const auto& [id, hash] : hashes_) list.push_back(hash);
+    return list;
+  }
 
  private:
   Engine& engine_;
@@ -77,11 +86,15 @@ class Group {
   std::vector<RequestId> ids_;
   std::set<RequestId> first_;
   std::vector<TokenId> last_tokens_;
+  std::map<RequestId, std::string> hashes_;  // ids ascend
   std::optional<Error> error_;
 };
 
-double weight_bytes(const Engine& engine, uint64_t steps) {
-  return static_cast<double>(steps) * static_cast<double>(engine.info().pass_bytes);
+std::string one_hash(const std::vector<std::string>& hashes) {
+  if (hashes.size() == 1) return hashes.front();
+  Sha256 all;
+  for (const std::string& hash : hashes) all.update(hash);
+  return to_hex(all.finish());
 }
 
 std::vector<TokenId> with_own_tokens(const Engine& engine, const std::vector<TokenId>& shared, size_t count,
@@ -113,56 +126,51 @@ Status warm_up(Engine& engine, const std::vector<TokenId>& shared) {
 }
 
 Result<WorkTime> time_prompt(Engine& engine, const std::vector<TokenId>& shared, uint32_t batch, uint32_t count,
-                             std::mt19937_64& random) {
+                             std::mt19937_64& random, bool hash) {
   Group group(engine);
-  const uint64_t steps = engine.stats().steps;
   for (uint32_t i = 0; i < batch; ++i) {
-    RETURN_IF_ERROR(group.add(greedy(with_own_tokens(engine, shared, count, random), 1)));
+    RETURN_IF_ERROR(group.add(greedy(with_own_tokens(engine, shared, count, random), 1, hash)));
   }
   const Clock::time_point start = Clock::now();
   RETURN_IF_ERROR(group.finish());
-  WorkTime time{seconds_since(start), group.computed_prompt(), 0};
-  const KvLayout& layout = engine.cache().layout();
-  time.read_bytes =
-      weight_bytes(engine, engine.stats().steps - steps) + batch * kv_read_bytes(layout, shared.size() + count / 2);
-  return time;
+  const double seconds = seconds_since(start);
+  return WorkTime{seconds, group.computed_prompt(), hash ? one_hash(group.hashes()) : ""};
 }
 
 Result<WorkTime> time_generation(Engine& engine, const std::vector<TokenId>& shared, uint32_t batch, uint32_t count,
-                                 std::mt19937_64& random) {
+                                 std::mt19937_64& random, bool hash) {
   Group group(engine);
   for (uint32_t i = 0; i < batch; ++i) {
-    RETURN_IF_ERROR(group.add(greedy(with_own_tokens(engine, shared, 1, random), count + 1)));
+    RETURN_IF_ERROR(group.add(greedy(with_own_tokens(engine, shared, 1, random), count + 1, hash)));
   }
   RETURN_IF_ERROR(group.step_until([&] { return group.all_began(); }));
-  const uint64_t steps = engine.stats().steps, before = group.tokens();
+  const uint64_t before = group.tokens();
   const Clock::time_point start = Clock::now();
   RETURN_IF_ERROR(group.finish());
-  WorkTime time{seconds_since(start), group.tokens() - before, 0};
-  const KvLayout& layout = engine.cache().layout();
-  time.read_bytes = weight_bytes(engine, engine.stats().steps - steps) +
-                    static_cast<double>(time.tokens) * kv_read_bytes(layout, shared.size() + count / 2);
-  return time;
+  const double seconds = seconds_since(start);
+  return WorkTime{seconds, group.tokens() - before, hash ? one_hash(group.hashes()) : ""};
 }
 
 Result<WorkTime> time_recompute(Engine& engine, const std::vector<TokenId>& shared, uint32_t batch, uint32_t count,
-                                std::mt19937_64& random) {
+                                std::mt19937_64& random, bool hash) {
   std::vector<std::vector<TokenId>> texts;
   for (uint32_t i = 0; i < batch; ++i) texts.push_back(with_own_tokens(engine, shared, 1, random));
-  const uint64_t steps = engine.stats().steps;
+  std::vector<std::string> hashes;
   const Clock::time_point start = Clock::now();
   for (uint32_t token = 0; token < count; ++token) {
     std::vector<std::unique_ptr<Group>> groups;
     for (const std::vector<TokenId>& text : texts) {
       groups.push_back(std::make_unique<Group>(engine));
-      RETURN_IF_ERROR(groups.back()->add(greedy(text, 1)));
+      RETURN_IF_ERROR(groups.back()->add(greedy(text, 1, hash)));
     }
     for (size_t i = 0; i < groups.size(); ++i) {
       RETURN_IF_ERROR(groups[i]->finish());
       texts[i].push_back(groups[i]->last_tokens().front());
+      if (hash) hashes.push_back(groups[i]->hashes().front());
     }
   }
-  return WorkTime{seconds_since(start), uint64_t{batch} * count, weight_bytes(engine, engine.stats().steps - steps)};
+  const double seconds = seconds_since(start);
+  return WorkTime{seconds, uint64_t{batch} * count, hash ? one_hash(hashes) : ""};
 }
 
 }  // namespace kvarto

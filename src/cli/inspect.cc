@@ -232,7 +232,7 @@ VerbAction declare_inspect(CLI::App& app) {
       "models inside the program");
   add_count(app, "--threads", flags->model.engine.threads,
             "Compute threads of --numerics; 0: one per usable physical core");
-  add_kv_flags(app, flags->model);
+  add_plan_flags(app, flags->model);
   return [flags] { return inspect(*flags); };
 }
 

@@ -61,15 +61,15 @@ bool all_agree(const std::vector<Row>& rows) {
   return true;
 }
 
-std::string describe(const std::vector<Row>& rows, bool agree, bool json) {
+std::string describe(std::string_view numerics, const std::vector<Row>& rows, bool agree, bool json) {
   if (json) {
     Json list = Json::array();
     for (const Row& row : rows) {
       list.push_back({{"model", row.model}, {"target", simd_target_name(row.target)}, {"sha256", row.sha256}});
     }
-    return Json{{"numerics", kNumericsF32}, {"agree", agree}, {"rows", std::move(list)}}.dump(2) + "\n";
+    return Json{{"numerics", numerics}, {"agree", agree}, {"rows", std::move(list)}}.dump(2) + "\n";
   }
-  std::string out = "numerics " + std::string(kNumericsF32) + "\n";
+  std::string out = "numerics " + std::string(numerics) + "\n";
   for (const Row& row : rows) {
     std::string target(simd_target_name(row.target));
     target.resize(8, ' ');
@@ -94,7 +94,7 @@ Result<int> inspect_numerics(const ModelFlags& flags, bool json) {
     RETURN_IF_ERROR(run_model(file, path, options, rows));
   }
   const bool agree = all_agree(rows);
-  RETURN_IF_ERROR(put(describe(rows, agree, json)));
+  RETURN_IF_ERROR(put(describe(options.reference ? kNumericsF32 : kNumericsInt8, rows, agree, json)));
   return agree ? 0 : 1;
 }
 

@@ -21,7 +21,8 @@ constexpr Verb kVerbs[] = {
     {"bench", "Prompt and generation speed on this machine",
      "  kvarto bench m.gguf -p 512 -n 128 -d 0,4096 -b 1,8 --threads 1,2\n"
      "  kvarto bench m.gguf -p 0 -n 16 -d 512 --recompute       what the KV cache buys\n"
-     "  kvarto bench --waste                                    memory of blocks that holds no token",
+     "  kvarto bench --waste                                    memory of blocks that holds no token\n"
+     "  kvarto bench kernels --filter 'matmul/Q4_K|attend'      the parts, against what bounds them",
      declare_bench},
     {"inspect", "A model's geometry, KV bytes and memory plan, without loading it",
      "  kvarto inspect m.gguf\n"

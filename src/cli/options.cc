@@ -62,7 +62,7 @@ void add_model_flag(CLI::App& app, ModelFlags& flags, bool required) {
   app.add_flag("--quiet,-q", flags.quiet, "No notes and no figures on stderr");
 }
 
-void add_kv_flags(CLI::App& app, ModelFlags& flags) {
+void add_plan_flags(CLI::App& app, ModelFlags& flags) {
   EngineOptions& engine = flags.engine;
   const std::string group = "Engine";
   app.add_option("--kv-cache-dtype", flags.kv_cache_dtype,
@@ -78,6 +78,9 @@ void add_kv_flags(CLI::App& app, ModelFlags& flags) {
   add_count(app, "--max-num-seqs", flags.max_num_seqs, "Sequences that run at once")->group(group);
   add_count(app, "--max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens computed in one step")
       ->group(group);
+  app.add_flag("--reference", engine.reference,
+               "Compute in float32 from dequantised weights: slow and large, the yardstick (numerics f32-1)")
+      ->group(group);
 }
 
 void add_engine_flags(CLI::App& app, ModelFlags& flags, bool threads) {
@@ -85,14 +88,12 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags, bool threads) {
   if (threads) {
     add_count(app, "--threads", flags.engine.threads, "Compute threads; 0: one per usable physical core")->group(group);
   }
-  add_kv_flags(app, flags);
+  add_plan_flags(app, flags);
   app.add_option("--max-step-ms", flags.engine.max_step_ms,
                  "Longest step while anything decodes; 0: 2.5x a step that only decodes")
       ->group(group);
   app.add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", flags.engine.enable_prefix_caching,
                "Reuse cached blocks of prompts that begin alike (on by default)")
-      ->group(group);
-  app.add_flag("--reference", flags.reference, "Compute in float32 from dequantised weights (so far the only path)")
       ->group(group);
 }
 

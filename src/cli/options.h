@@ -24,13 +24,12 @@ struct ModelFlags {
   std::optional<uint32_t> max_num_seqs;  // a verb chooses when nobody else did
   std::string kv_cache_dtype = "auto";
   std::string kv_cache_memory_bytes = "0";
-  bool reference = false;  // the f32 path, so far the only one
   bool quiet = false;
 };
 void add_model_flag(CLI::App& app, ModelFlags& flags, bool required = true);
 // Those that shape memory and steps. `threads` is left out where a verb has its own.
 void add_engine_flags(CLI::App& app, ModelFlags& flags, bool threads = true);
-void add_kv_flags(CLI::App& app, ModelFlags& flags);  // the subset that `inspect` needs
+void add_plan_flags(CLI::App& app, ModelFlags& flags);  // the subset that changes the plan: `inspect` has it too
 // The options as the engine takes them. `seqs` holds when --max-num-seqs was not given.
 Result<EngineOptions> engine_options(const ModelFlags& flags, uint32_t seqs);
 // Resolves MODEL, says which file it is, loads it behind a progress bar.

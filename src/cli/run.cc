@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "cli/bandwidth.h"
 #include "cli/figures.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/list.h"
+#include "cli/machine_rates.h"
 #include "cli/output.h"
 #include "cli/result_json.h"
 
@@ -55,9 +55,9 @@ Result<int> run_prompt(Engine& engine, const Flags& flags, const std::string& pr
   }
   const bool stopped = interrupted();
   if (!flags.model.quiet) {
-    Bandwidth bandwidth;
+    MachineRates rates;
     note_lines("\n" + describe(make_figures(engine, generation),
-                               stopped ? 0.0 : bandwidth.bytes_per_s(engine.info().threads)));
+                               stopped ? 0.0 : rates.read_bytes_per_s(engine.info().threads)));
   }
   return stopped ? kExitInterrupted : 0;
 }

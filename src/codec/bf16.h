@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "base/half.h"
 #include "codec/codec.h"
 
 namespace kvarto {
@@ -20,7 +19,6 @@ struct CodecBf16 {
             .identity = true,
             .tile_bytes = [](uint32_t tokens, uint32_t padded_dims) { return size_t{2} * tokens * padded_dims; }};
   }
-  static Element encode(float x) { return f32_to_bf16(x); }
 };
 
 }  // namespace kvarto
@@ -42,6 +40,7 @@ namespace HWY_NAMESPACE {
 template <>
 struct Kernels<CodecBf16> : FloatKernels<Kernels<CodecBf16>, CodecBf16> {
   static HWY_INLINE F32x16 load16(const CodecBf16::Element* p) { return load_bf16(p); }
+  static HWY_INLINE void store16(const F32x16& x, CodecBf16::Element* p) { store_bf16(x, p); }
 };
 
 }  // namespace HWY_NAMESPACE

@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "base/half.h"
 #include "codec/codec.h"
 
 namespace kvarto {
@@ -20,7 +19,6 @@ struct CodecF16 {
             .identity = true,
             .tile_bytes = [](uint32_t tokens, uint32_t padded_dims) { return size_t{2} * tokens * padded_dims; }};
   }
-  static Element encode(float x) { return f32_to_f16(x); }
 };
 
 }  // namespace kvarto
@@ -42,6 +40,8 @@ namespace HWY_NAMESPACE {
 template <>
 struct Kernels<CodecF16> : FloatKernels<Kernels<CodecF16>, CodecF16> {
   static HWY_INLINE F32x16 load16(const CodecF16::Element* p) { return load_f16(p); }
+  static HWY_INLINE void store16(const F32x16& x, CodecF16::Element* p) { store_f16(x, p); }
+  static constexpr float kSaturatesFrom = 65520.0f;  // below it rounds to 65504
 };
 
 }  // namespace HWY_NAMESPACE

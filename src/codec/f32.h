@@ -19,7 +19,6 @@ struct CodecF32 {
             .identity = true,
             .tile_bytes = [](uint32_t tokens, uint32_t padded_dims) { return size_t{4} * tokens * padded_dims; }};
   }
-  static Element encode(float x) { return x; }
 };
 
 }  // namespace kvarto
@@ -41,6 +40,7 @@ namespace HWY_NAMESPACE {
 template <>
 struct Kernels<CodecF32> : FloatKernels<Kernels<CodecF32>, CodecF32> {
   static HWY_INLINE F32x16 load16(const CodecF32::Element* p) { return load(p); }
+  static HWY_INLINE void store16(const F32x16& x, CodecF32::Element* p) { store(x, p); }
 };
 
 }  // namespace HWY_NAMESPACE

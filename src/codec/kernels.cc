@@ -1,5 +1,7 @@
 #include "codec/kernels.h"
 
+#include <utility>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/kernels.cc"
 #include "hwy/foreach_target.h"
@@ -11,52 +13,14 @@ HWY_BEFORE_NAMESPACE();
 namespace kvarto {
 namespace HWY_NAMESPACE {
 
-template <class Codec>
-void score_rows(size_t rows, const float* q, size_t q_stride, size_t dims, const std::byte* sub_tile, float* out,
-                size_t out_stride) {
-  using K = Kernels<Codec>;
-  switch (rows) {
-    case 1:
-      return K::template score<1>(q, q_stride, dims, sub_tile, out, out_stride);
-    case 2:
-      return K::template score<2>(q, q_stride, dims, sub_tile, out, out_stride);
-    case 3:
-      return K::template score<3>(q, q_stride, dims, sub_tile, out, out_stride);
-    case 4:
-      return K::template score<4>(q, q_stride, dims, sub_tile, out, out_stride);
-    case 5:
-      return K::template score<5>(q, q_stride, dims, sub_tile, out, out_stride);
-    case 6:
-      return K::template score<6>(q, q_stride, dims, sub_tile, out, out_stride);
-    case 7:
-      return K::template score<7>(q, q_stride, dims, sub_tile, out, out_stride);
-    default:
-      return K::template score<8>(q, q_stride, dims, sub_tile, out, out_stride);
-  }
+// One kernel per number of rows.
+template <class K, size_t... kLess>
+constexpr DirectKernels direct_kernels(std::index_sequence<kLess...>) {
+  return {.rows = sizeof...(kLess), .score = {K::template score<kLess + 1>...}, .mix = {K::template mix<kLess + 1>...}};
 }
-
-template <class Codec>
-void mix_rows(size_t rows, const float* p, size_t p_stride, size_t first, size_t last, size_t padded_dims,
-              const std::byte* sub_tile, float* out, size_t out_stride) {
-  using K = Kernels<Codec>;
-  switch (rows) {
-    case 1:
-      return K::template mix<1>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    case 2:
-      return K::template mix<2>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    case 3:
-      return K::template mix<3>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    case 4:
-      return K::template mix<4>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    case 5:
-      return K::template mix<5>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    case 6:
-      return K::template mix<6>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    case 7:
-      return K::template mix<7>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-    default:
-      return K::template mix<8>(p, p_stride, first, last, padded_dims, sub_tile, out, out_stride);
-  }
+template <class K>
+constexpr DirectKernels direct_kernels() {
+  return direct_kernels<K>(std::make_index_sequence<K::kMaxRows>());
 }
 
 template <class Codec>
@@ -64,8 +28,9 @@ constexpr CodecKernels table_row() {
   using K = Kernels<Codec>;
   return {.sub_tile_bytes =
               [](size_t padded_dims) { return Codec::info().tile_bytes(16, static_cast<uint32_t>(padded_dims)); },
-          .score = score_rows<Codec>,
-          .mix = mix_rows<Codec>,
+          .direct = direct_kernels<K>(),
+          .unseal_scored = K::unseal_scored,
+          .unseal_mixed = K::unseal_mixed,
           .write_scored = K::write_scored,
           .write_mixed = K::write_mixed,
           .seal = K::seal};
@@ -74,6 +39,8 @@ constexpr CodecKernels table_row() {
 #define KVARTO_ROW(name, type) table_row<type>(),
 constexpr std::array kCodecKernels = {KVARTO_CODECS(KVARTO_ROW)};
 #undef KVARTO_ROW
+
+constexpr DirectKernels kUnsealedKernels = direct_kernels<UnsealedKernels>();
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kvarto
@@ -93,6 +60,7 @@ KVARTO_TARGET_TABLE(Table, codec_table, kCodecKernels);
 const CodecKernels& codec_kernels(SimdTarget target, KvDtype dtype) {
   return codec_table(target)[static_cast<size_t>(dtype)];
 }
+KVARTO_TARGET_TABLE(DirectKernels, unsealed_kernels, kUnsealedKernels);
 
 }  // namespace kvarto
 #endif  // HWY_ONCE

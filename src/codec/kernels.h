@@ -10,25 +10,51 @@
 
 namespace kvarto {
 
-// Queries, or rows of probabilities, handled by one call.
-inline constexpr size_t kMaxKernelRows = 8;
+// The most queries, or rows of probabilities, that one call handles on any target.
+inline constexpr size_t kMaxKernelRows = 12;
+// Floats from one row of scores or probabilities to the next: a constant, so that kernels reach all rows from one
+// register, and no power of two, so that rows do not crowd the same cache sets. Room for 256 keys.
+inline constexpr size_t kScoreStride = 256 + 16;
 
-// Offsets of a sub-tile (16 tokens of one plane of one layer and head) are bytes into its tile.
+// A run of sub-tiles (16 tokens of one plane of one layer and head), ascending. The kLookAhead addresses behind the run
+// are read next, or are any address: kernels fetch them early and never look at them.
+struct SubTiles {
+  const std::byte* const* at = nullptr;
+  size_t count = 0;
+};
+inline constexpr size_t kLookAhead = 2;
+
+// Attention of up to `rows` queries over keys and values as they are stored. Kernel r - 1 of a list handles r rows.
+struct DirectKernels {
+  // out[r][16 i + t] = q . key t of sub-tile i; scored plane. q [dims][rows]; rows of `out` are kScoreStride apart.
+  using Score = void (*)(const float* q, size_t dims, SubTiles keys, float* out);
+  // out[r][0..padded_dims) += sum over j in [first, last) of p[r][j] * value j of the run; mixed plane. Rows of p are
+  // kScoreStride apart, rows of out padded_dims.
+  using Mix = void (*)(const float* p, SubTiles values, size_t first, size_t last, size_t padded_dims, float* out);
+
+  size_t rows = 0;  // 0: none, the codec is always unsealed first
+  std::array<Score, kMaxKernelRows> score{};
+  std::array<Mix, kMaxKernelRows> mix{};
+};
+
 struct CodecKernels {
   size_t (*sub_tile_bytes)(size_t padded_dims);
-  // out[r][0..16) = q[r] . keys of the sub-tile, for rows [1, kMaxKernelRows]; scored plane. q [rows][dims].
-  void (*score)(size_t rows, const float* q, size_t q_stride, size_t dims, const std::byte* sub_tile, float* out,
-                size_t out_stride);
-  // out[r][0..padded_dims) += sum over j in [first, last) of p[r][j] * value j; mixed plane.
-  void (*mix)(size_t rows, const float* p, size_t p_stride, size_t first, size_t last, size_t padded_dims,
-              const std::byte* sub_tile, float* out, size_t out_stride);
-  // Raw writers: rounds row [dims] to this dtype (nearest even) into slot [0, 16) of a sub-tile.
-  void (*write_scored)(const float* row, size_t dims, size_t padded_dims, std::byte* sub_tile, size_t slot);
-  void (*write_mixed)(const float* row, size_t dims, size_t padded_dims, std::byte* sub_tile, size_t slot);
+  DirectKernels direct;
+  // One sub-tile as floats in the same order, for many rows: [dims][16] of a scored plane, [16][padded_dims] of a mixed
+  // one.
+  void (*unseal_scored)(const std::byte* sub_tile, size_t dims, float* out);
+  void (*unseal_mixed)(const std::byte* sub_tile, size_t padded_dims, float* out);
+  // Raw writers: round `tokens` rows [dims] to this dtype (nearest even) into slots [slot, slot + tokens) of a
+  // sub-tile; return how many values lay beyond the type's range and were saturated.
+  using Write = uint64_t (*)(const float* rows, size_t stride, size_t tokens, size_t dims, size_t padded_dims,
+                             std::byte* sub_tile, size_t slot);
+  Write write_scored, write_mixed;
   // Raw tile (of the plane's raw dtype) to sealed tile.
   void (*seal)(const std::byte* raw, size_t tokens, size_t padded_dims, std::byte* out);
 };
 
 const CodecKernels& codec_kernels(SimdTarget target, KvDtype dtype);
+// Over unsealed sub-tiles, which are in the first-level cache.
+const DirectKernels& unsealed_kernels(SimdTarget target);
 
 }  // namespace kvarto

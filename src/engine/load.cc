@@ -21,13 +21,26 @@ KvLayoutOptions layout_options(const EngineOptions& options) {
           .separate_tails = options.separate_tails};
 }
 
+namespace {
+
+StepShape largest_step(const ModelConfig& config, const EngineOptions& options) {
+  return step_shape(config, std::max<uint32_t>(options.max_num_batched_tokens, kLogitRows));
+}
+
+int compute_threads(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : static_cast<int>(usable_cores().size());
+}
+
+}  // namespace
+
 Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, const KvLayout& layout,
                             const EngineOptions& options) {
-  ASSIGN_OR_RETURN(const size_t weight_bytes, loaded_weight_bytes(file));
+  ASSIGN_OR_RETURN(const size_t weight_bytes, loaded_weight_bytes(file, options.reference));
   const size_t rows = std::max(kLogitRows, options.max_num_seqs);
   return plan_memory({.available_bytes = available_memory_bytes(),
                       .weight_bytes = weight_bytes,
                       .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) +
+                                          cpu_scratch_bytes(largest_step(config, options), compute_threads(options)) +
                                           rows * config.width * sizeof(float),
                       .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
                       .layout = &layout,
@@ -52,13 +65,15 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
 
   // Two files with equal contents may share blocks; two kinds of arithmetic or two layouts may not. Reads the whole
   // file, so before loading releases its pages.
+  const std::string_view numerics = options.reference ? kNumericsF32 : kNumericsInt8;
   parts.name_space =
-      "model=" + file->fingerprint() + " numerics=" + std::string(kNumericsF32) + " " + parts.layout.description();
+      "model=" + file->fingerprint() + " numerics=" + std::string(numerics) + " " + parts.layout.description();
 
   parts.ledger = std::make_shared<Ledger>(plan.total_bytes);
-  const std::shared_ptr<Backend> backend =
-      cpu_backend({.threads = options.threads, .ledger = parts.ledger, .target = target});
+  const std::shared_ptr<Backend> backend = cpu_backend(
+      {.threads = options.threads, .ledger = parts.ledger, .target = target, .reference = options.reference});
   ASSIGN_OR_RETURN(parts.model, load_model(file, backend, {.progress = options.progress}));
+  RETURN_IF_ERROR(backend->reserve(largest_step(config, options)));
   ASSIGN_OR_RETURN(parts.workspace, Workspace::make(config, options.max_num_batched_tokens, parts.ledger));
   parts.kv_bytes = plan.kv_bytes;
   parts.options.max_model_len = plan.max_model_len;
@@ -68,7 +83,7 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   }
   parts.info.model_path = file->name();
   parts.info.model_fingerprint = file->fingerprint();
-  parts.info.numerics = kNumericsF32;
+  parts.info.numerics = numerics;
   parts.info.simd_target = simd_target_name(backend->target());
   parts.info.threads = backend->threads();
   parts.info.weight_bytes = plan.lines.front().bytes;

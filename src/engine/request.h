@@ -3,6 +3,7 @@
 // the prompt is computed. Owned by Engine::Impl; owner's thread, but for what submit() fills before handing it over.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -85,7 +86,11 @@ inline Sample::Sample(RequestState& owner, uint32_t sample_index, std::vector<To
     : request(&owner),
       index(sample_index),
       tokens(std::move(all_tokens)),
-      output(owner.rules, owner.request.hash_logits) {}
+      output(owner.rules, owner.request.hash_logits) {
+  // As long as it can become: a step that decodes allocates nothing.
+  const uint64_t longest = owner.prompt_tokens() + owner.rules.params->max_tokens;
+  tokens.reserve(std::min<uint64_t>(longest, owner.rules.max_model_len));
+}
 
 inline std::span<const TokenId> Sample::generated() const {
   return std::span(tokens).subspan(request->prompt_tokens());

@@ -22,7 +22,7 @@ constexpr uint32_t kPreemptionsEach = 2;
 // The plan under construction: how much each load gets, and what that comes to.
 struct Draft {
   std::span<const SequenceLoad> loads;
-  std::vector<uint64_t> counts;
+  std::vector<uint64_t>& counts;
   uint64_t tokens = 0, context = 0;
 
   void add(size_t i, uint64_t count) {
@@ -33,13 +33,20 @@ struct Draft {
   uint64_t left(size_t i) const { return loads[i].remaining - counts[i]; }
 };
 
-void add_decodes(Draft& draft, uint64_t max_tokens) {
-  std::vector<size_t> decodes;
+// Those that waited longest first; of equals, the first. (std::stable_sort would allocate.)
+void sort_by_wait(std::span<const SequenceLoad> loads, std::vector<size_t>& indexes) {
+  std::ranges::sort(indexes, [&](size_t a, size_t b) {
+    return loads[a].idle_steps != loads[b].idle_steps ? loads[a].idle_steps > loads[b].idle_steps : a < b;
+  });
+}
+
+void add_decodes(Draft& draft, uint64_t max_tokens, std::vector<size_t>& decodes) {
+  decodes.clear();
   for (size_t i = 0; i < draft.loads.size(); ++i) {
     if (draft.loads[i].remaining == 1) decodes.push_back(i);
   }
   if (decodes.size() > max_tokens) {
-    std::ranges::stable_sort(decodes, std::greater<>(), [&](size_t i) { return draft.loads[i].idle_steps; });
+    sort_by_wait(draft.loads, decodes);
     decodes.resize(max_tokens);
   }
   for (const size_t i : decodes) draft.add(i, 1);
@@ -50,7 +57,8 @@ uint64_t quarter_of(uint64_t prefills) { return (prefills + kAdvanceEvery - 1) /
 // Tokens of this step that decodes leave to prefills: a quarter of these, but half the step at most, and more for those
 // that could not advance every 4th step otherwise. One that has waited i steps can wait 3 - i more, and each step can
 // serve `budget` of them.
-uint64_t kept_for_prefills(std::span<const SequenceLoad> loads, std::span<const size_t> by_wait, uint64_t budget) {
+uint64_t kept_for_prefills(std::span<const SequenceLoad> loads, std::span<const size_t> by_wait, uint64_t budget,
+                           std::vector<std::pair<uint32_t, bool>>& turns) {
   if (by_wait.size() <= kAdvanceEvery * budget) {
     uint64_t due = std::min(quarter_of(by_wait.size()), budget / 2);
     for (uint64_t k = 0; k < by_wait.size(); ++k) {
@@ -61,12 +69,12 @@ uint64_t kept_for_prefills(std::span<const SequenceLoad> loads, std::span<const 
     return std::min(due, budget);
   }
   // Too many for that: fair turns among all. Of equals a prefill goes first, as its first token is waited for.
-  std::vector<std::pair<uint32_t, bool>> everybody;
-  for (const SequenceLoad& load : loads) everybody.emplace_back(load.idle_steps, load.remaining > 1);
-  const auto first = static_cast<std::ptrdiff_t>(std::min<uint64_t>(budget, everybody.size()));
-  std::partial_sort(everybody.begin(), everybody.begin() + first, everybody.end(), std::greater<>());
+  turns.clear();
+  for (const SequenceLoad& load : loads) turns.emplace_back(load.idle_steps, load.remaining > 1);
+  const auto first = static_cast<std::ptrdiff_t>(std::min<uint64_t>(budget, turns.size()));
+  std::partial_sort(turns.begin(), turns.begin() + first, turns.end(), std::greater<>());
   return static_cast<uint64_t>(
-      std::count_if(everybody.begin(), everybody.begin() + first, [](const auto& load) { return load.second; }));
+      std::count_if(turns.begin(), turns.begin() + first, [](const auto& turn) { return turn.second; }));
 }
 
 // The `served` prefills that waited longest get a share of their own.
@@ -102,15 +110,17 @@ uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel
 }  // namespace
 
 void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const {
-  Draft draft{.loads = loads, .counts = std::vector<uint64_t>(loads.size(), 0)};
-  std::vector<size_t> prefills;
+  auto& [counts, decode_indexes, prefills, by_wait, turns] = plan.workings;
+  counts.assign(loads.size(), 0);
+  Draft draft{.loads = loads, .counts = counts};
+  prefills.clear();
   for (size_t i = 0; i < loads.size(); ++i) {
     if (loads[i].remaining > 1) prefills.push_back(i);
   }
-  std::vector<size_t> by_wait = prefills;
-  std::ranges::stable_sort(by_wait, std::greater<>(), [&](size_t i) { return loads[i].idle_steps; });
-  const uint64_t kept = kept_for_prefills(loads, by_wait, options_.max_num_batched_tokens);
-  add_decodes(draft, options_.max_num_batched_tokens - kept);
+  by_wait = prefills;
+  sort_by_wait(loads, by_wait);
+  const uint64_t kept = kept_for_prefills(loads, by_wait, options_.max_num_batched_tokens, turns);
+  add_decodes(draft, options_.max_num_batched_tokens - kept, decode_indexes);
   const uint64_t decodes = draft.tokens;
   const bool decoding = decodes > 0;
   uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - draft.tokens;

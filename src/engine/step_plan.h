@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kvarto {
@@ -19,6 +20,13 @@ struct StepPlan {
   uint32_t tokens = 0;
   uint64_t context = 0;  // keys attended, all rows together
   bool decodes_only = false;
+
+  // Memory of the making, kept so that planning a step allocates nothing. Indexes into the loads; `counts` per load.
+  struct Workings {
+    std::vector<uint64_t> counts;
+    std::vector<size_t> decodes, prefills, by_wait;
+    std::vector<std::pair<uint32_t, bool>> turns;
+  } workings;
 };
 
 // Keys that `count` rows from position `first` on attend.

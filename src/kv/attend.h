@@ -6,10 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "kv/view.h"
 #include "kvarto/kv_cache.h"
@@ -47,20 +48,24 @@ inline bool has_keys_and_values(const KvGroupLayer& layer) {
 // Positions per split; splits start at absolute multiples.
 inline constexpr uint32_t kSplitTokens = 256;
 
-// Scratch of attend(): grows to what a call needs and keeps it, so that steps after warm-up allocate nothing.
+// Shapes of an attention layer that decide how much memory attend() needs. It does not depend on how many rows or
+// sequences there are, nor on how long they are: work is planned in waves of bounded size.
+struct AttendSizes {
+  uint32_t heads = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
+};
+size_t attend_scratch_bytes(const AttendSizes& sizes, int threads);
+
+// Memory of attend(), charged as activations. After reserve() for the largest of a model's layers, calls allocate
+// nothing; without it they allocate as they go.
 class AttendScratch {
  public:
-  // Query heads of one KV head over `tokens` new tokens that share a 16-token sub-tile, over `splits` splits from
-  // `split` on (whole), or over one of them, whose states then lie at `partial` until they are merged.
-  struct Unit {
-    uint32_t sequence, head, first, tokens, split, splits;
-    bool whole;
-    size_t partial;  // floats into `partial`
-  };
-  std::vector<Unit> units;
-  std::vector<Unit> merges;
-  std::vector<float> partial;              // per unit: max_sum [rows][2], out [rows][padded_dims]
-  std::vector<std::vector<float>> worker;  // [worker]
+  explicit AttendScratch(std::shared_ptr<Ledger> ledger = nullptr) : ledger_(std::move(ledger)) {}
+  Status reserve(const AttendSizes& sizes, int threads);
+  std::byte* data() const { return slab_.data(); }
+
+ private:
+  std::shared_ptr<Ledger> ledger_;
+  Slab slab_;
 };
 
 // Rounds the new tokens' K and V into raw tiles, then seals the blocks that they fill. Returns how many values lay

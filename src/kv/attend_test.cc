@@ -77,6 +77,27 @@ class Scene {
     return out;
   }
 
+  // Writes all tokens at once and computes the last `count` of them.
+  std::vector<float> attend_last(uint32_t count, int threads, AttendScratch& scratch) {
+    const uint32_t b = c_.block_tokens, pages = (tokens_ + b - 1) / b, first = tokens_ - count;
+    const size_t page_bytes = layout_.groups()[0].block_bytes;
+    const Slab arena = Slab::allocate(page_bytes * pages, MemoryTag::kv_arena, nullptr).value();
+    std::vector<std::byte*> blocks(pages);
+    std::vector<RawBlock> raw(pages);
+    for (uint32_t i = 0; i < pages; ++i) raw[i].base = blocks[i] = arena.data() + i * page_bytes;
+    const KvList list{blocks.data(), raw.data(), 0, tokens_};
+    const KvView view{&layout_.groups()[0], b, &list, 0};
+    ThreadPool pool(threads, false);
+    std::vector<float> out(size_t{count} * c_.heads * c_.value_dim);
+    const size_t qs = size_t{c_.heads} * c_.key_dim, ks = size_t{c_.kv_heads} * c_.key_dim,
+                 vs = size_t{c_.kv_heads} * c_.value_dim, os = size_t{c_.heads} * c_.value_dim;
+    const AppendRows append_rows{&view, 0, 0, tokens_, k.data(), ks, v.data(), vs};
+    append(best_target(), {&append_rows, 1}, pool);
+    const AttendRows rows{&view, 0, first, count, &q[first * qs], qs, out.data(), os};
+    attend(best_target(), {&rows, 1}, {c_.heads, c_.scale, c_.soft_cap, nullptr}, pool, scratch);
+    return out;
+  }
+
   // How many values append() says it saturated, all tokens in one block.
   uint64_t saturated() {
     std::vector<std::byte> block(layout_.groups()[0].block_bytes + 64);
@@ -159,6 +180,9 @@ const std::vector<Case>& cases() {
       {.window = 33, .sinks = true},
       {.scale = 1.0f, .spread = 10.0f},  // one key takes nearly all
       {.block_tokens = 256, .dtype = KvDtype::bf16},
+      {.heads = 12, .kv_heads = 1, .key_dim = 48, .value_dim = 80, .dtype = KvDtype::f16},  // 12 rows to a token
+      {.heads = 10, .kv_heads = 5, .key_dim = 128, .value_dim = 16, .window = 40, .block_tokens = 32},
+      {.heads = 1, .kv_heads = 1, .key_dim = 256, .value_dim = 256, .window = 70, .dtype = KvDtype::f16},
   };
   return all;
 }
@@ -196,6 +220,46 @@ TEST(Attend, BitsDoNotDependOnBlockSize) {
     c.block_tokens = b;
     EXPECT_EQ(want, Scene(c, 400, 3).attend_all(best_target(), 37, 5)) << b;
   }
+}
+
+// A chunk of 16 goes split by split: with 128 heads to a KV head the states of 12 splits do not fit one wave, so a
+// chain of splits is carried to the next. A chunk of 17 goes through all splits in one unit.
+TEST(Attend, BitsDoNotDependOnWavesOfSplits) {
+  const Case c{.heads = 128, .kv_heads = 1, .key_dim = 16, .value_dim = 16};
+  Scene scene(c, 12 * kSplitTokens - 5, 1);
+  AttendScratch scratch;
+  const std::vector<float> want = scene.attend_last(17, 1, scratch);
+  for (const int threads : {1, 2}) {
+    const std::vector<float> got = scene.attend_last(16, threads, scratch);
+    ASSERT_EQ(std::vector<float>(want.end() - static_cast<ptrdiff_t>(got.size()), want.end()), got);
+  }
+}
+
+// More units than a wave has.
+TEST(Attend, ManyHeads) {
+  const Case c{.heads = 300, .kv_heads = 300, .key_dim = 16, .value_dim = 16};
+  Scene scene(c, 250, 1);
+  AttendScratch scratch;
+  expect_close(scene.attend_last(250, 2, scratch), scene.oracle(), 2e-4);
+}
+
+TEST(Attend, ScratchIsWhatThePlannerIsTold) {
+  const Case c{.heads = 8, .kv_heads = 2, .key_dim = 64, .value_dim = 32};
+  const AttendSizes sizes{8, 2, 64, 32};
+  const size_t bytes = attend_scratch_bytes(sizes, 2);
+  const auto ledger = std::make_shared<Ledger>(bytes);
+  {
+    AttendScratch scratch(ledger);
+    ASSERT_TRUE(scratch.reserve(sizes, 2));
+    EXPECT_EQ(ledger->used(MemoryTag::activations), bytes);
+    const std::byte* const before = scratch.data();
+    for (const uint32_t count : {1u, 9u, 64u, 700u}) Scene(c, 700, 1).attend_last(count, 2, scratch);
+    EXPECT_EQ(scratch.data(), before);
+    EXPECT_EQ(ledger->total(), bytes);
+  }
+  EXPECT_EQ(ledger->total(), 0u);
+  AttendScratch too_small(std::make_shared<Ledger>(bytes - 1));
+  EXPECT_FALSE(too_small.reserve(sizes, 2));
 }
 
 // A window's two edges, by values that are one-hot in their distance: distance W - 1 is seen, W is not.

@@ -185,6 +185,9 @@ Status CacheCore::reserve(KvSequenceState& s, uint32_t count) {
     free_scratch_.pop_back();
   }
   s.reserved = count;
+  // Room for the whole block at once: steps inside a block allocate nothing.
+  const uint64_t room = ceil_div(s.end(), block_tokens()) * block_tokens();
+  if (s.tokens.capacity() < room) s.tokens.reserve(std::max<uint64_t>(room, 2 * s.tokens.capacity()));
   build_views(s, layout_, store_->pool(), scratch_);
   publish_prompt_early(s, s.end());
   check_balance();

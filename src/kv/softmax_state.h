@@ -1,14 +1,43 @@
-// Partial attention as a value: what one query row knows after looking at some of its keys. Splits, shared prefixes and
+// Partial attention as a value: what query rows know after looking at some of their keys. Splits, shared prefixes and
 // blocks meet only through merge(). Order matters for the bits: always merge later keys into earlier ones.
 // Plain functions over arrays owned by the caller (worker scratch); any thread. Compiled per SIMD target (kernel files
-// only).
-#if defined(KVARTO_KV_SOFTMAX_STATE_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVARTO_KV_SOFTMAX_STATE_H_
-#undef KVARTO_KV_SOFTMAX_STATE_H_
-#else
+// only), but for the struct.
+#ifndef KVARTO_KV_SOFTMAX_STATE_H_
 #define KVARTO_KV_SOFTMAX_STATE_H_
+
+#include <cstddef>
+
+namespace kvarto {
+
+// Of `rows` rows. out is the sum of exp(score - max) * value over the keys seen; the empty state has max = -inf,
+// sum = 0.
+struct SoftmaxStates {
+  size_t rows = 0, padded_dims = 0;
+  float* max = nullptr;  // [rows up to a multiple of 16]
+  float* sum = nullptr;  // likewise
+  float* out = nullptr;  // [rows][padded_dims]
+
+  static size_t floats(size_t rows, size_t padded_dims) { return 2 * padded(rows) + rows * padded_dims; }
+  static SoftmaxStates at(float* memory, size_t rows, size_t padded_dims) {
+    return {rows, padded_dims, memory, memory + padded(rows), memory + 2 * padded(rows)};
+  }
+
+ private:
+  static size_t padded(size_t rows) { return (rows + 15) / 16 * 16; }
+};
+
+}  // namespace kvarto
+#endif  // KVARTO_KV_SOFTMAX_STATE_H_
+
+// Functions, once per SIMD target.
+#if defined(HWY_TARGET_INCLUDE) && (defined(KVARTO_KV_SOFTMAX_STATE_SIMD_) == defined(HWY_TARGET_TOGGLE))
+#ifdef KVARTO_KV_SOFTMAX_STATE_SIMD_
+#undef KVARTO_KV_SOFTMAX_STATE_SIMD_
+#else
+#define KVARTO_KV_SOFTMAX_STATE_SIMD_
 #endif
 
+#include <algorithm>
 #include <limits>
 
 #include "base/simd.h"
@@ -18,57 +47,72 @@ HWY_BEFORE_NAMESPACE();
 namespace kvarto {
 namespace HWY_NAMESPACE {
 
-// out [padded_dims] is the sum of exp(score - max) * value over the keys seen; the empty state has max = -inf, sum = 0.
-struct SoftmaxState {
-  float max = -std::numeric_limits<float>::infinity();
-  float sum = 0.0f;
-  float* out = nullptr;
-};
-
 HWY_INLINE float exp_one(float x) {
   float t[16];
   store(exp(splat(x)), t);
   return t[0];
 }
 
-// into = into followed by later. Both sides are scaled by exp(m - M); a side that has seen no key changes nothing.
-HWY_INLINE void merge(SoftmaxState& into, const SoftmaxState& later, size_t padded_dims) {
-  if (later.max == -std::numeric_limits<float>::infinity()) return;
-  if (into.max == -std::numeric_limits<float>::infinity()) {
-    into.max = later.max;
-    into.sum = later.sum;
-    for (size_t d = 0; d < padded_dims; d += 16) store(load(later.out + d), into.out + d);
-    return;
+inline void clear(const SoftmaxStates& states) {
+  for (size_t r = 0; r < states.rows; r += 16) {
+    store(splat(-std::numeric_limits<float>::infinity()), states.max + r);
+    store(splat(0.0f), states.sum + r);
   }
-  const float m = into.max > later.max ? into.max : later.max;
-  const float a = exp_one(into.max - m), b = exp_one(later.max - m);
-  const F32x16 va = splat(a), vb = splat(b);
-  for (size_t d = 0; d < padded_dims; d += 16) {
-    store(fma(vb, load(later.out + d), va * load(into.out + d)), into.out + d);
-  }
-  into.sum = a * into.sum + b * later.sum;
-  into.max = m;
+  for (size_t i = 0; i < states.rows * states.padded_dims; i += 16) store(splat(0.0f), states.out + i);
 }
 
-// Writes out / sum; zeros when no key was seen. A sink logit joins the denominator only (gpt-oss), once per row.
-HWY_INLINE void finish(SoftmaxState& state, const float* sink, size_t dims, float* result) {
-  float sum = state.sum, scale = 1.0f;
-  if (sink != nullptr && state.sum > 0.0f) {
-    const float m = state.max > *sink ? state.max : *sink;
-    scale = exp_one(state.max - m);
+// into = into followed by later, row by row. Both sides are scaled by exp(m - M); a side that has seen no key changes
+// nothing.
+inline void merge(const SoftmaxStates& into, const SoftmaxStates& later) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const size_t dims = into.padded_dims;
+  for (size_t first = 0; first < into.rows; first += 16) {
+    const F32x16 into_max = load(into.max + first), later_max = load(later.max + first);
+    const F32x16 m = max(into_max, later_max), a = exp(into_max - m), b = exp(later_max - m);
+    float maxima[16], sums[16], into_scale[16], later_scale[16];
+    store(m, maxima);
+    store(a, into_scale);
+    store(b, later_scale);
+    store(a * load(into.sum + first) + b * load(later.sum + first), sums);
+    for (size_t r = first; r < std::min(first + 16, into.rows); ++r) {
+      if (later.max[r] == kNone) continue;
+      float* const out = into.out + r * dims;
+      const float* const later_out = later.out + r * dims;
+      if (into.max[r] == kNone) {
+        into.max[r] = later.max[r];
+        into.sum[r] = later.sum[r];
+        for (size_t d = 0; d < dims; d += 16) store(load(later_out + d), out + d);
+        continue;
+      }
+      const F32x16 va = splat(into_scale[r - first]), vb = splat(later_scale[r - first]);
+      for (size_t d = 0; d < dims; d += 16) store(fma(vb, load(later_out + d), va * load(out + d)), out + d);
+      into.max[r] = maxima[r - first];
+      into.sum[r] = sums[r - first];
+    }
+  }
+}
+
+// One row's out / sum; zeros when no key was seen. A sink logit joins the denominator only (gpt-oss), once per row.
+inline void finish(const SoftmaxStates& states, size_t row, const float* sink, size_t dims, float* result) {
+  const float max = states.max[row];
+  const float* const out = states.out + row * states.padded_dims;
+  float sum = states.sum[row], scale = 1.0f;
+  if (!(sum > 0.0f)) {
+    std::fill_n(result, dims, 0.0f);
+    return;
+  }
+  if (sink != nullptr) {
+    const float m = max > *sink ? max : *sink;
+    scale = exp_one(max - m);
     sum = scale * sum + exp_one(*sink - m);
   }
   const F32x16 divisor = splat(sum), factor = splat(scale);
   size_t d = 0;
-  if (!(state.sum > 0.0f)) {
-    for (; d < dims; ++d) result[d] = 0.0f;
-    return;
-  }
-  for (; d + 16 <= dims; d += 16) store(factor * load(state.out + d) / divisor, result + d);
-  if (d < dims) store_n(factor * load(state.out + d) / divisor, result + d, dims - d);
+  for (; d + 16 <= dims; d += 16) store(factor * load(out + d) / divisor, result + d);
+  if (d < dims) store_n(factor * load(out + d) / divisor, result + d, dims - d);
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kvarto
 HWY_AFTER_NAMESPACE();
-#endif  // toggled guard
+#endif

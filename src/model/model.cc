@@ -60,7 +60,7 @@ class Transformer : public Model {
   }
 
   void logits(const float* hidden, size_t rows, float* out) const override {
-    backend_->matmul(hidden, rows, weights_.head(), nullptr, out);
+    multiply(hidden, rows, {{&weights_.head(), nullptr, out}});
     if (config_.final_soft_cap != 0.0f) backend_->soft_cap(out, rows, config_.vocabulary, config_.final_soft_cap);
   }
 
@@ -89,9 +89,8 @@ class Transformer : public Model {
     const LayerConfig& layer = config_.layers[index];
     const LayerWeights& w = weights_.layers[index];
     backend_->rms_norm(ws.x, rows, config_.width, w.attention_norm.data(), config_.rms_eps, ws.h);
-    backend_->matmul(ws.h, rows, *w.q, data(w.q_bias), ws.q);
-    backend_->matmul(ws.h, rows, *w.k, data(w.k_bias), ws.k);
-    backend_->matmul(ws.h, rows, *w.v, data(w.v_bias), ws.v);
+    multiply(ws.h, rows,
+             {{w.q.get(), data(w.q_bias), ws.q}, {w.k.get(), data(w.k_bias), ws.k}, {w.v.get(), data(w.v_bias), ws.v}});
     if (!w.q_norm.empty()) {
       backend_->rms_norm(ws.q, rows * layer.heads, layer.head_dim, w.q_norm.data(), config_.rms_eps, ws.q);
       backend_->rms_norm(ws.k, rows * layer.kv_heads, layer.head_dim, w.k_norm.data(), config_.rms_eps, ws.k);
@@ -100,7 +99,7 @@ class Transformer : public Model {
     backend_->rope(ws.q, rows, layer.heads, layer.head_dim, config_.rope_pairs, rope);
     backend_->rope(ws.k, rows, layer.kv_heads, layer.head_dim, config_.rope_pairs, rope);
     attend_cache(batch, index, ws);
-    backend_->matmul(ws.mixed, rows, *w.output, data(w.output_bias), ws.h);
+    multiply(ws.mixed, rows, {{w.output.get(), data(w.output_bias), ws.h}});
     add_branch(ws, rows, w.post_attention_norm);
   }
 
@@ -129,8 +128,7 @@ class Transformer : public Model {
     const LayerWeights& w = weights_.layers[index];
     const size_t ffn = config_.layers[index].ffn;
     backend_->rms_norm(ws.x, rows, config_.width, w.ffn_norm.data(), config_.rms_eps, ws.h);
-    backend_->matmul(ws.h, rows, *w.gate, nullptr, ws.gate);
-    backend_->matmul(ws.h, rows, *w.up, nullptr, ws.up);
+    multiply(ws.h, rows, {{w.gate.get(), nullptr, ws.gate}, {w.up.get(), nullptr, ws.up}});
     switch (config_.activation) {
       case Activation::silu:
         backend_->silu_mul(ws.gate, ws.up, rows, ffn, ws.gate);
@@ -139,13 +137,17 @@ class Transformer : public Model {
         backend_->gelu_mul(ws.gate, ws.up, rows, ffn, ws.gate);
         break;
     }
-    backend_->matmul(ws.gate, rows, *w.down, nullptr, ws.h);
+    multiply(ws.gate, rows, {{w.down.get(), nullptr, ws.h}});
     add_branch(ws, rows, w.post_ffn_norm);
   }
 
   void add_branch(Workspace& ws, size_t rows, const std::vector<float>& post_norm) const {
     if (!post_norm.empty()) backend_->rms_norm(ws.h, rows, config_.width, post_norm.data(), config_.rms_eps, ws.h);
     backend_->add(ws.h, rows, config_.width, ws.x);
+  }
+
+  void multiply(const float* x, size_t rows, std::initializer_list<Product> products) const {
+    backend_->matmul(x, rows, {products.begin(), products.size()});
   }
 
   static const float* data(const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); }
@@ -210,13 +212,22 @@ Result<std::shared_ptr<const Model>> load_model(std::shared_ptr<const GgufFile> 
                                              std::move(backend));
 }
 
-Result<size_t> loaded_weight_bytes(const GgufFile& file) {
+Result<size_t> loaded_weight_bytes(const GgufFile& file, bool reference) {
   size_t bytes = 0;
   for (const GgufTensor& tensor : file.tensors()) {
-    const size_t inputs = tensor.shape[0], outputs = tensor.elements / inputs;
-    bytes += (tensor.shape.size() == 1 ? tensor.elements : (outputs + 15) / 16 * 16 * inputs) * sizeof(float);
+    ASSIGN_OR_RETURN(const size_t in_memory, cpu_weight_bytes(file, tensor, reference));
+    bytes += in_memory;
   }
   return bytes;
+}
+
+StepShape step_shape(const ModelConfig& config, uint32_t max_rows) {
+  const Widths w(config);
+  StepShape shape{.rows = max_rows, .inputs = std::max({w.h, w.mixed, w.ffn}), .attention = {}};
+  for (const LayerConfig& layer : config.layers) {
+    shape.attention.push_back({layer.heads, layer.kv_heads, layer.head_dim, layer.value_dim});
+  }
+  return shape;
 }
 
 }  // namespace kvarto

@@ -56,7 +56,8 @@ struct LoadOptions {
 // architecture does not know (a tensor that would be ignored is refused).
 Result<std::shared_ptr<const Model>> load_model(std::shared_ptr<const GgufFile> file, std::shared_ptr<Backend> backend,
                                                 const LoadOptions& options = {});
-// Bytes of weights in memory after load_model: for the planner.
-Result<size_t> loaded_weight_bytes(const GgufFile& file);
+// Bytes of weights in memory after load_model, and the largest operands of a step: for the planner and the backend.
+Result<size_t> loaded_weight_bytes(const GgufFile& file, bool reference);
+StepShape step_shape(const ModelConfig& config, uint32_t max_rows);
 
 }  // namespace kvarto

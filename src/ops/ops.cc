@@ -24,8 +24,8 @@ Ops joined(SimdTarget target) {
 }  // namespace
 
 const Ops& ops_for(SimdTarget target) {
-  static const std::array<Ops, 3> kTables = {joined(SimdTarget::scalar), joined(SimdTarget::avx2),
-                                             joined(SimdTarget::avx512)};
+  static const std::array<Ops, 4> kTables = {joined(SimdTarget::scalar), joined(SimdTarget::avx2),
+                                             joined(SimdTarget::avx512), joined(SimdTarget::amx)};
   return kTables[static_cast<size_t>(target)];
 }
 

@@ -154,10 +154,14 @@ def run_shows_text_and_figures(_):
 
 def threads_steps_and_blocks_change_no_bit(_):
     run = ["run", GEMMA, "--raw", "-p", "words " * 60, "--max-tokens", 12, "--ignore-eos", "--json", "--logits-hash"]
-    hashes = {kvarto_json(*run, *flags)["logits_sha256"]
-              for flags in ([], ["--threads", 1], ["--threads", 2], ["--max-num-batched-tokens", 7], ["--reference"],
-                            ["--block-size", 64], ["--no-enable-prefix-caching"])}
-    assert len(hashes) == 1 and len(hashes.pop()) == 64
+    both = set()
+    for path in ([], ["--reference"]):
+        results = [kvarto_json(*run, *path, *flags)
+                   for flags in ([], ["--threads", 1], ["--threads", 2], ["--max-num-batched-tokens", 7],
+                                 ["--block-size", 64], ["--no-enable-prefix-caching"])]
+        assert len({r["logits_sha256"] for r in results}) == 1 and len(results[0]["logits_sha256"]) == 64
+        both.add((results[0]["logits_sha256"], results[0]["kv"]["numerics"]))
+    assert len({sha for sha, _ in both}) == 2 and {numerics for _, numerics in both} == {"f32-1", "int8-1"}
 
 
 def children_are_single_runs(_):
@@ -198,7 +202,9 @@ def inspect_knows_the_geometry(_):
 
 def all_targets_agree(_):
     out = kvarto_json("inspect", "--numerics", "--json")
-    assert out["agree"] is True and out["numerics"].startswith("f32-")
+    assert out["agree"] is True and out["numerics"].startswith("int8-")
+    reference = kvarto_json("inspect", "--numerics", "--reference", "--json")
+    assert reference["agree"] is True and reference["numerics"].startswith("f32-")
     for model in ("tiny_llama", "tiny_gemma3"):
         rows = [row for row in out["rows"] if row["model"] == model]
         assert len({row["sha256"] for row in rows}) == 1 and "scalar" in {row["target"] for row in rows}
@@ -431,12 +437,57 @@ def chat_keeps_its_history(_):
 def bench_has_its_rows(_):
     bench = ["bench", LLAMA, "-p", 32, "-n", 8, "-d", "0,64", "-b", "1,2", "--threads", "1", "-r", 1, "-q"]
     rows = kvarto_json(*bench, "--recompute", "--json")
-    assert all(set(row) == {"test", "depth", "batch", "threads", "kv_dtype", "tokens_per_s", "share_of_bandwidth"} for row in rows)
+    keys = {"test", "depth", "batch", "threads", "kv_dtype", "tokens_per_s", "share_of_bandwidth", "bound_tokens_per_s", "bound_by",
+            "share_of_bound", "logits_sha256", "bandwidth_gb_s", "fma_gflops", "int8_gops"}
+    assert all(set(row) == keys for row in rows)
     assert {(r["test"], r["depth"], r["batch"]) for r in rows} == {
         (t, d, b) for t in ("pp32", "tg8", "tg8 recompute") for d in (0, 64) for b in (1, 2)}
     assert all(row["tokens_per_s"] > 0 and row["threads"] == 1 and row["kv_dtype"] == "float16" for row in rows)
-    assert len(kvarto(*bench)[0].splitlines()) == 1 + 8
+    for row in rows:
+        assert row["bound_tokens_per_s"] > 0 and row["bound_by"] in ("memory", "arithmetic"), row
+        assert abs(row["share_of_bound"] * row["bound_tokens_per_s"] / row["tokens_per_s"] - 1) < 1e-9, row
+        assert min(row["bandwidth_gb_s"], row["fma_gflops"], row["int8_gops"]) > 0, row
+        # What memory bounds is the bytes that the share of the bandwidth counts.
+        assert row["bound_by"] == "arithmetic" or abs(row["share_of_bound"] / row["share_of_bandwidth"] - 1) < 1e-9, row
+    # Rows behind deeper histories and in larger batches have further to go.
+    bound = {(r["test"], r["depth"], r["batch"]): r["bound_tokens_per_s"] for r in rows}
+    assert bound["tg8", 64, 1] < bound["tg8", 0, 1] < bound["tg8", 0, 2] and bound["pp32", 64, 1] < bound["pp32", 0, 1]
+    table = kvarto(*bench)[0].splitlines()
+    assert len(table) == 1 + 8 + 1 and "1 thread: reads" in table[-1], table
     assert "left out" in kvarto("bench", LLAMA, "-p", 8, "-n", 0, "-d", "0,4096", "-r", 1)[1]
+
+
+def bench_hashes_what_it_computes(_):
+    """Threads, steps, blocks and prefix caching change no logit; seeds and KV dtypes do."""
+    def hashes(*flags):
+        rows = kvarto_json("bench", GEMMA, "-p", 48, "-n", 6, "-d", "0,40", "-b", "1,3", "-r", 1, "-q", "--json", *flags)
+        return {(row["test"], row["depth"], row["batch"]): row["logits_sha256"] for row in rows}
+    one = hashes("--threads", 1)
+    assert len(set(one.values())) == len(one) == 8 and all(len(h) == 64 for h in one.values()), one
+    for flags in (["--threads", 2], ["--max-num-batched-tokens", 16], ["--block-size", 32], ["--no-enable-prefix-caching"]):
+        assert hashes(*flags) == one, flags
+    for flags in (["--seed", 2], ["--kv-cache-dtype", "float32"]):
+        assert not set(hashes(*flags).values()) & set(one.values()), flags
+
+
+def bench_kernels_has_its_rows(_):
+    names = ["matmul/Q4_K/576x1536/rows:1", "matmul/Q4_K/576x1536/rows:8", "attend_decode/float16/512", "quantise"]
+    kernels = ["bench", "kernels", "--filter", "^(matmul/Q4_K/576x1536/rows:[18]|attend_decode/float16/512|quantise)$", "--min-time", 0.01]
+    out = kvarto_json(*kernels, "--json")
+    assert sorted(row["kernel"] for row in out["rows"]) == sorted(names) and out["threads"] == 1, out
+    assert min(out["bandwidth_gb_s"], out["fma_gflops"], out["int8_gops"]) > 0, out
+    for row in out["rows"]:
+        assert row["seconds"] > 0 and row["gb_s"] > 0 and row["gop_s"] > 0 and row["share_of_bound"] > 0, row
+        assert row["bound_by"] in ("memory", "int8", "fma"), row
+        if row["bound_by"] == "memory":
+            assert abs(row["gb_s"] / out["bandwidth_gb_s"] / row["share_of_bound"] - 1) < 1e-9, row
+        if row["kernel"].startswith("matmul"):  # 2 operations per weight and row
+            assert abs(row["gop_s"] * row["seconds"] * 1e9 / (2 * 576 * 1536 * int(row["kernel"][-1])) - 1) < 1e-9, row
+    assert kvarto_json(*kernels, "--json", "--target", "scalar")["target"] == "scalar"
+    assert len(kvarto(*kernels)[0].splitlines()) == 2 + 4
+    assert "matches no kernel" in error_line(["bench", "kernels", "--filter", "nothing"], 1)
+    assert "regular expression" in error_line(["bench", "kernels", "--filter", "("], 1)
+    assert "scalar" in error_line(["bench", "kernels", "--target", "mmx"], 1)
 
 
 def waste_is_small(_):
@@ -462,8 +513,8 @@ CHECKS = (help_lists_every_verb, errors_are_one_line_with_a_remedy, tokenize_giv
           many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
           a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume,
           hostile_arguments_are_refused, ctrl_c_without_a_file_says_what_is_lost,
-          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, bench_has_its_rows, waste_is_small,
-          the_sample_model_answers)
+          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, bench_has_its_rows,
+          bench_hashes_what_it_computes, bench_kernels_has_its_rows, waste_is_small, the_sample_model_answers)
 
 
 def main(arguments):

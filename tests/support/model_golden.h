@@ -20,12 +20,12 @@ struct LoadedModel {
   std::shared_ptr<const Model> model;
 };
 
-inline LoadedModel load_for_test(const std::string& path, SimdTarget target = best_target(), int threads = 0) {
+inline LoadedModel load_for_test(const std::string& path, const CpuBackendOptions& options) {
   LoadedModel loaded;
   auto file = GgufFile::open(path);
   if (!file) throw std::runtime_error(file.error().message);
   loaded.file = *file;
-  loaded.backend = cpu_backend({.threads = threads, .ledger = nullptr, .target = target});
+  loaded.backend = cpu_backend(options);
   auto model = load_model(loaded.file, loaded.backend);
   if (!model) throw std::runtime_error(model.error().message);
   loaded.model = *model;
@@ -54,9 +54,10 @@ inline double log_sum_exp(std::span<const float> row) {
 // Visits the logits row of every position of `ids`, computed in chunks of 64 rows at most.
 inline void each_logits_row(const LoadedModel& loaded, std::span<const TokenId> ids, Workspace& workspace,
                             const std::function<void(size_t position, std::span<const float> row)>& visit,
-                            const std::function<void(uint32_t layer, std::span<const float> last_row)>& trace = {}) {
+                            const std::function<void(uint32_t layer, std::span<const float> last_row)>& trace = {},
+                            KvDtype dtype = KvDtype::f32) {
   const ModelConfig& config = loaded.model->config();
-  ContiguousCache cache(config.kv_geometry(), KvDtype::f32, ids.size());
+  ContiguousCache cache(config.kv_geometry(), dtype, ids.size());
   std::vector<float> hidden(size_t{64} * config.width), logits(size_t{64} * config.vocabulary);
   for (size_t first = 0; first < ids.size(); first += 64) {
     const auto count = static_cast<uint32_t>(std::min<size_t>(64, ids.size() - first));

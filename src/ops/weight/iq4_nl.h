@@ -1,6 +1,7 @@
 // IQ4_NL: 32 weights in 18 bytes. f16 d; nibbles as in Q4_0 that choose one of sixteen levels. d * level.
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -19,6 +20,14 @@ inline void dequantize_iq4_nl(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kIQ4_NL{20, "IQ4_NL", 32, 18, dequantize_iq4_nl};
+inline constexpr auto kIq4Codes = table_codes(kIq4Levels, 128);
+
+inline void unpack_iq4_nl(const std::byte* in, size_t /*index*/, QuantBlock& out) {
+  out.d = load<uint16_t>(in);
+  unpack_nibbles(in + 2, out.code);
+}
+
+inline constexpr QuantFormat kIQ4_NLQuant{{4, true, 128, QuantScale::half}, kIq4Codes.data(), unpack_iq4_nl};
+inline constexpr WeightFormat kIQ4_NL{20, "IQ4_NL", 32, 18, dequantize_iq4_nl, &kIQ4_NLQuant};
 
 }  // namespace kvarto::weight

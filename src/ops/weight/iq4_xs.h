@@ -3,21 +3,24 @@
 // level.
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/iq4_nl.h"
 #include "ops/weight/weight.h"
 
 namespace kvarto::weight {
 
+inline int iq4_xs_scale(const std::byte* in, int group) {
+  const int low = as_u8(in + 4)[group / 2] >> (4 * (group % 2)) & 15;
+  const int high = load<uint16_t>(in + 2) >> (2 * group) & 3;
+  return (low | high << 4) - 32;
+}
+
 inline void dequantize_iq4_xs(const std::byte* in, size_t blocks, float* out) {
   for (; blocks != 0; --blocks, in += 136, out += 256) {
     const float d = load_f16(in);
-    const int high_pairs = load<uint16_t>(in + 2);
-    const uint8_t* low_nibbles = as_u8(in + 4);
     for (int group = 0; group < 8; ++group) {
-      const int low = low_nibbles[group / 2] >> (4 * (group % 2)) & 15;
-      const int high = high_pairs >> (2 * group) & 3;
-      const float scale = d * static_cast<float>((low | high << 4) - 32);
+      const float scale = d * static_cast<float>(iq4_xs_scale(in, group));
       const uint8_t* q = as_u8(in + 8) + 16 * group;
       for (int i = 0; i < 16; ++i) {
         out[32 * group + i] = scale * kIq4Levels[low_nibble(q[i])];
@@ -27,6 +30,13 @@ inline void dequantize_iq4_xs(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kIQ4_XS{23, "IQ4_XS", 256, 136, dequantize_iq4_xs};
+inline void unpack_iq4_xs(const std::byte* in, size_t index, QuantBlock& out) {
+  out.d = load<uint16_t>(in);
+  out.scale[0] = static_cast<uint8_t>(iq4_xs_scale(in, static_cast<int>(index)));
+  unpack_nibbles(in + 8 + 16 * index, out.code);
+}
+
+inline constexpr QuantFormat kIQ4_XSQuant{{4, true, 128, QuantScale::super}, kIq4Codes.data(), unpack_iq4_xs};
+inline constexpr WeightFormat kIQ4_XS{23, "IQ4_XS", 256, 136, dequantize_iq4_xs, &kIQ4_XSQuant};
 
 }  // namespace kvarto::weight

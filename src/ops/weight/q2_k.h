@@ -3,6 +3,7 @@
 // at 80, f16 dmin at 82. (d * scale) * q - dmin * minimum.
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -26,6 +27,20 @@ inline void dequantize_q2_k(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ2_K{10, "Q2_K", 256, 84, dequantize_q2_k};
+inline void unpack_q2_k(const std::byte* in, size_t index, QuantBlock& out) {
+  const std::byte* q = in + 16 + 32 * (index / 4);
+  const int shift = 2 * static_cast<int>(index % 4);
+  for (size_t i = 0; i < 32; i += 8) store8(fields(q + i, shift, 3), out.code + i);
+  const uint8_t* scales = as_u8(in) + 2 * index;
+  for (int half = 0; half < 2; ++half) {
+    out.scale[half] = static_cast<uint8_t>(low_nibble(scales[half]));
+    out.minimum[half] = static_cast<uint8_t>(high_nibble(scales[half]));
+  }
+  out.d = load<uint16_t>(in + 80);
+  out.m = load<uint16_t>(in + 82) ^ kF16Sign;
+}
+
+inline constexpr QuantFormat kQ2_KQuant{{2, false, 0, QuantScale::super16_min}, nullptr, unpack_q2_k};
+inline constexpr WeightFormat kQ2_K{10, "Q2_K", 256, 84, dequantize_q2_k, &kQ2_KQuant};
 
 }  // namespace kvarto::weight

@@ -2,6 +2,7 @@
 // laid out as in Q2_K; 12 bytes of sixteen 6-bit scales at 96; f16 d at 108. (d * (scale - 32)) * (q - 4).
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -34,6 +35,18 @@ inline void dequantize_q3_k(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ3_K{11, "Q3_K", 256, 110, dequantize_q3_k};
+inline void unpack_q3_k(const std::byte* in, size_t index, QuantBlock& out) {
+  const std::byte* low = in + 32 + 32 * (index / 4);
+  const int shift = 2 * static_cast<int>(index % 4);
+  const int bit = static_cast<int>(index);
+  for (size_t i = 0; i < 32; i += 8) store8(fields(low + i, shift, 3) | fields(in + i, bit, 1) << 2, out.code + i);
+  for (int half = 0; half < 2; ++half) {
+    out.scale[half] = static_cast<uint8_t>(q3_k_scale(as_u8(in + 96), 2 * bit + half));
+  }
+  out.d = load<uint16_t>(in + 108);
+}
+
+inline constexpr QuantFormat kQ3_KQuant{{3, false, 4, QuantScale::super16}, nullptr, unpack_q3_k};
+inline constexpr WeightFormat kQ3_K{11, "Q3_K", 256, 110, dequantize_q3_k, &kQ3_KQuant};
 
 }  // namespace kvarto::weight

@@ -2,6 +2,7 @@
 // - 8).
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -18,6 +19,12 @@ inline void dequantize_q4_0(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ4_0{2, "Q4_0", 32, 18, dequantize_q4_0};
+inline void unpack_q4_0(const std::byte* in, size_t /*index*/, QuantBlock& out) {
+  out.d = load<uint16_t>(in);
+  unpack_nibbles(in + 2, out.code);
+}
+
+inline constexpr QuantFormat kQ4_0Quant{{4, false, 8, QuantScale::half}, nullptr, unpack_q4_0};
+inline constexpr WeightFormat kQ4_0{2, "Q4_0", 32, 18, dequantize_q4_0, &kQ4_0Quant};
 
 }  // namespace kvarto::weight

@@ -1,6 +1,7 @@
 // Q4_1: 32 weights in 20 bytes. f16 d, f16 m; nibbles as in Q4_0. d * q + m.
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -18,6 +19,13 @@ inline void dequantize_q4_1(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ4_1{3, "Q4_1", 32, 20, dequantize_q4_1};
+inline void unpack_q4_1(const std::byte* in, size_t /*index*/, QuantBlock& out) {
+  out.d = load<uint16_t>(in);
+  out.m = load<uint16_t>(in + 2);
+  unpack_nibbles(in + 4, out.code);
+}
+
+inline constexpr QuantFormat kQ4_1Quant{{4, false, 0, QuantScale::half_min}, nullptr, unpack_q4_1};
+inline constexpr WeightFormat kQ4_1{3, "Q4_1", 32, 20, dequantize_q4_1, &kQ4_1Quant};
 
 }  // namespace kvarto::weight

@@ -1,6 +1,7 @@
 // Q5_0: 32 weights in 22 bytes. f16 d; u32 whose bit i is the fifth bit of weight i; nibbles as in Q4_0. d * (q - 16).
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -20,6 +21,13 @@ inline void dequantize_q5_0(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ5_0{6, "Q5_0", 32, 22, dequantize_q5_0};
+inline void unpack_q5_0(const std::byte* in, size_t /*index*/, QuantBlock& out) {
+  out.d = load<uint16_t>(in);
+  unpack_nibbles(in + 6, out.code);
+  add_fifth_bits(in + 2, out.code);
+}
+
+inline constexpr QuantFormat kQ5_0Quant{{5, false, 16, QuantScale::half}, nullptr, unpack_q5_0};
+inline constexpr WeightFormat kQ5_0{6, "Q5_0", 32, 22, dequantize_q5_0, &kQ5_0Quant};
 
 }  // namespace kvarto::weight

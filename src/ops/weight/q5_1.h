@@ -1,6 +1,7 @@
 // Q5_1: 32 weights in 24 bytes. f16 d, f16 m; u32 of fifth bits and nibbles as in Q5_0. d * q + m.
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -21,6 +22,14 @@ inline void dequantize_q5_1(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ5_1{7, "Q5_1", 32, 24, dequantize_q5_1};
+inline void unpack_q5_1(const std::byte* in, size_t /*index*/, QuantBlock& out) {
+  out.d = load<uint16_t>(in);
+  out.m = load<uint16_t>(in + 2);
+  unpack_nibbles(in + 8, out.code);
+  add_fifth_bits(in + 4, out.code);
+}
+
+inline constexpr QuantFormat kQ5_1Quant{{5, false, 0, QuantScale::half_min}, nullptr, unpack_q5_1};
+inline constexpr WeightFormat kQ5_1{7, "Q5_1", 32, 24, dequantize_q5_1, &kQ5_1Quant};
 
 }  // namespace kvarto::weight

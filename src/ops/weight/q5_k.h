@@ -2,6 +2,7 @@
 // nibbles at 48. (d * scale) * q - dmin * minimum.
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/k_scales.h"
 #include "ops/weight/weight.h"
@@ -27,6 +28,21 @@ inline void dequantize_q5_k(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ5_K{13, "Q5_K", 256, 176, dequantize_q5_k};
+inline void unpack_q5_k(const std::byte* in, size_t index, QuantBlock& out) {
+  const std::byte* q = in + 48 + 32 * (index / 2);
+  const int shift = 4 * static_cast<int>(index % 2);
+  const int bit = static_cast<int>(index);
+  for (size_t i = 0; i < 32; i += 8) {
+    store8(fields(q + i, shift, 15) | fields(in + 16 + i, bit, 1) << 4, out.code + i);
+  }
+  const KScale k = k_scale(as_u8(in + 4), static_cast<int>(index));
+  out.scale[0] = static_cast<uint8_t>(k.scale);
+  out.minimum[0] = static_cast<uint8_t>(k.minimum);
+  out.d = load<uint16_t>(in);
+  out.m = load<uint16_t>(in + 2) ^ kF16Sign;
+}
+
+inline constexpr QuantFormat kQ5_KQuant{{5, false, 0, QuantScale::super_min}, nullptr, unpack_q5_k};
+inline constexpr WeightFormat kQ5_K{13, "Q5_K", 256, 176, dequantize_q5_k, &kQ5_KQuant};
 
 }  // namespace kvarto::weight

@@ -3,6 +3,7 @@
 // nibbles p / 2 of the bytes 32 (p % 2) + l, and bits 2p of the high byte l. (d * scale) * (q - 32).
 #pragma once
 
+#include "ops/quant.h"
 #include "ops/weight/bits.h"
 #include "ops/weight/weight.h"
 
@@ -28,6 +29,21 @@ inline void dequantize_q6_k(const std::byte* in, size_t blocks, float* out) {
   }
 }
 
-inline constexpr WeightFormat kQ6_K{14, "Q6_K", 256, 210, dequantize_q6_k};
+inline void unpack_q6_k(const std::byte* in, size_t index, QuantBlock& out) {
+  const size_t half = index / 4;
+  const size_t quarter = index % 4;
+  const std::byte* low = in + 64 * half + 32 * (quarter % 2);
+  const std::byte* high = in + 128 + 32 * half;
+  const int low_shift = 4 * static_cast<int>(quarter / 2);
+  const int high_shift = 2 * static_cast<int>(quarter);
+  for (size_t i = 0; i < 32; i += 8) {
+    store8(fields(low + i, low_shift, 15) | fields(high + i, high_shift, 3) << 4, out.code + i);
+  }
+  for (size_t i = 0; i < 2; ++i) out.scale[i] = as_u8(in + 192)[2 * index + i];
+  out.d = load<uint16_t>(in + 208);
+}
+
+inline constexpr QuantFormat kQ6_KQuant{{6, false, 32, QuantScale::super16}, nullptr, unpack_q6_k};
+inline constexpr WeightFormat kQ6_K{14, "Q6_K", 256, 210, dequantize_q6_k, &kQ6_KQuant};
 
 }  // namespace kvarto::weight

@@ -9,6 +9,8 @@
 
 namespace kvarto {
 
+struct QuantFormat;  // ops/quant.h
+
 // One row of the table of formats. `dequantize` turns `blocks` blocks at `in` into blocks * block_elements floats, in
 // float arithmetic without contraction, in the order the formula is written (so any machine gives the same bits).
 struct WeightFormat {
@@ -17,6 +19,7 @@ struct WeightFormat {
   uint32_t block_elements;
   uint32_t block_bytes;
   void (*dequantize)(const std::byte* in, size_t blocks, float* out);
+  const QuantFormat* quant = nullptr;  // how the int8 kernels take it; null for float formats
 };
 
 std::span<const WeightFormat> weight_formats();

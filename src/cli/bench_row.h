@@ -1,0 +1,35 @@
+// One row of `kvarto bench`: what was measured and what bounds it, as a line of a table and as JSON. Plain data; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/machine_rates.h"
+
+namespace kvarto {
+
+struct BenchRow {
+  std::string test;
+  uint64_t depth = 0;
+  uint32_t batch = 0;
+  int threads = 0;
+  std::string kv_dtype;
+  double tokens_per_s = 0;
+  double share_of_bandwidth = 0;  // of what the machine reads per second
+  double bound_tokens_per_s = 0;  // that the machine's rates allow; 0 when they are unknown
+  bool bound_by_memory = false;
+  std::string logits_sha256;
+  Rates rates;  // of the same run and as many threads
+};
+
+std::string bench_head();
+std::string bench_line(const BenchRow& row);
+std::string bench_rates(int threads, const Rates& rates);  // a line
+std::string bench_json(const std::vector<BenchRow>& rows);
+// What the columns mean: for the help.
+std::string_view bench_explanation();
+
+}  // namespace kvarto
