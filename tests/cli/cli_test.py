@@ -110,7 +110,8 @@ def score_gives_the_goldens(folder):
     for model in ("tiny_llama", "tiny_gemma3"):
         case = golden(model, "ids_130")
         (folder / "ids").write_text(json.dumps(case["ids"]))
-        out, _ = kvarto("score", TINY / f"{model}.gguf", "--ids", folder / "ids", "--kv-cache-dtype", "float32")
+        out, _ = kvarto("score", TINY / f"{model}.gguf", "--ids", folder / "ids", "--reference",
+                        "--kv-cache-dtype", "float32")
         lines = [json.loads(line) for line in out.splitlines()]
         assert [line["pos"] for line in lines] == list(range(130)) and [line["id"] for line in lines] == case["ids"]
         assert lines[0]["nll"] is None
@@ -129,7 +130,7 @@ def run_gives_the_goldens(_):
         if case_name == "chat" and len(case["messages"]) > 1:
             continue
         out = kvarto_json("run", TINY / f"{model}.gguf", *prompt, "--json", "--max-tokens", 24, "--ignore-eos",
-                          "--kv-cache-dtype", "float32")
+                          "--reference", "--kv-cache-dtype", "float32")
         wanted = certain(case)
         assert out["tokens"][:len(wanted)] == wanted, (model, case_name, out["tokens"], wanted)
         assert out["usage"] == {"prompt_tokens": case["n_prompt"], "cached_tokens": 0, "completion_tokens": 24}
