@@ -67,6 +67,20 @@ class MakeNumbers(unittest.TestCase):
                 self.assertIn(complaint, text)
                 self.assertEqual(self.page.read_text(), PAGE)
 
+    def test_the_readme_shows_a_column_per_model(self):
+        readme = self.root / "README.md"
+        readme.write_text("# X\n<!-- numbers -->\nold\n<!-- end -->\nrest\n")
+        rows = [{"model": m, "test": t, "depth": 0, "batch": 1, "tokens per s": v}
+                for m, t, v in (("A", "pp512", 1234.4), ("A", "tg64", 99.6), ("B", "pp512", 10.0))]
+        self.put("speed.json", dict(RESULT, rows=rows))
+        self.assertEqual(self.run_tool("--check")[0], 1)
+        self.assertEqual(self.run_tool(), (0, ""))
+        text = readme.read_text()
+        self.assertIn("| | A | B |\n|---|---:|---:|\n", text)
+        self.assertIn("| prompt of 512 tokens, tokens/s | 1,234 | 10 |\n| generation, tokens/s | 100 |  |\n", text)
+        self.assertIn("Some CPU, 2 threads, 2025-01-31.\n<!-- end -->\nrest\n", text)
+        self.assertEqual(self.run_tool("--check"), (0, ""))
+
     def test_the_page_of_this_tree_is_up_to_date(self):
         run = subprocess.run([sys.executable, str(TOOL), "--check"], capture_output=True, text=True)
         self.assertEqual((run.returncode, run.stdout), (0, ""))
