@@ -1,12 +1,10 @@
-// Speed of the cache's parts on one thread (attention also on two): attention over blocks, weight matrices, blocks per
-// token, prefix hits, sealing. Rows follow from the lists of codecs and SIMD targets. Shapes are SmolLM2-135M's (9
-// query heads, 3 KV heads, 64 dims).
+// Speed of the cache's parts on one thread: blocks taken and given back, sequences that grow, prefix hits, sealing.
+// (The kernels that compute have rows in `kvarto bench kernels`.) Shapes are SmolLM2-135M's (3 KV heads, 64 dims).
 //   cmake --preset bench && cmake --build --preset bench --target kv_bench && build/bench/kv_bench
 #include <benchmark/benchmark.h>
 
 #include <functional>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,24 +12,15 @@
 #include "base/cpu.h"
 #include "codec/kernels.h"
 #include "codec/list.h"
-#include "kv/attend.h"
 #include "kv/block_pool.h"
+#include "kv/layout.h"
 #include "kvarto/kv_cache.h"
-#include "ops/ops.h"
 
 namespace kvarto {
 namespace {
 
-constexpr uint32_t kHeads = 9, kKvHeads = 3, kDim = 64;
+constexpr uint32_t kKvHeads = 3, kDim = 64;
 constexpr uint32_t kChunk = 512;  // tokens computed at once while a cache is filled
-
-std::vector<float> normal(size_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> draw;
-  std::vector<float> values(n);
-  for (float& value : values) value = draw(random);
-  return values;
-}
 
 std::vector<TokenId> ids(size_t n) {
   std::vector<TokenId> tokens(n);
@@ -60,115 +49,6 @@ std::unique_ptr<KvCache> cache_of(const KvLayout& layout, uint64_t tokens) {
 void rate(benchmark::State& state, const char* name, double per_iteration) {
   state.counters[name] = benchmark::Counter(per_iteration * static_cast<double>(state.iterations()),
                                             benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
-}
-
-// --- attention
-
-// `keys` tokens in the cache, the last `rows` of them reserved and appended, in as many layers as it takes to push each
-// out of the caches before its turn comes again.
-class AttendScene {
- public:
-  AttendScene(SimdTarget target, KvDtype dtype, uint32_t keys, uint32_t rows, int threads)
-      : target_(target),
-        rows_(rows),
-        layers_(layers_for(dtype, keys)),
-        tokens_(ids(keys)),
-        cache_(cache_of(layout_of(layers_, dtype), keys)),
-        pool_(threads) {
-    sequence_ = cache_->open(tokens_).sequence;
-    q_ = normal(size_t{kChunk} * kHeads * kDim, 1);
-    k_ = normal(size_t{kChunk} * kKvHeads * kDim, 2);
-    v_ = normal(size_t{kChunk} * kKvHeads * kDim, 3);
-    out_.resize(q_.size());
-    const uint32_t before = keys - rows;
-    for (uint32_t first = 0; first < before; first += kChunk) {
-      const uint32_t count = std::min(kChunk, before - first);
-      must(cache_->reserve(sequence_, count));
-      for (uint32_t layer = 0; layer < layers_; ++layer) append_once(count);
-      cache_->commit(sequence_, std::span(tokens_).subspan(first, count));
-    }
-    must(cache_->reserve(sequence_, rows));
-    for (uint32_t layer = 0; layer < layers_; ++layer) append_once(rows);
-  }
-
-  void attend_once() {
-    const AttendRows rows{.view = &cache_->views(sequence_)[0],
-                          .layer = next_layer(),
-                          .first_position = sequence_.length(),
-                          .count = rows_,
-                          .q = q_.data(),
-                          .q_stride = size_t{kHeads} * kDim,
-                          .out = out_.data(),
-                          .out_stride = size_t{kHeads} * kDim};
-    attend(target_, {&rows, 1}, {.heads = kHeads, .scale = 0.125f}, pool_, scratch_);
-    benchmark::DoNotOptimize(out_.data());
-  }
-  void append_once(uint32_t count) {
-    const AppendRows rows{.view = &cache_->views(sequence_)[0],
-                          .layer = next_layer(),
-                          .first_position = sequence_.length(),
-                          .count = count,
-                          .k = k_.data(),
-                          .k_stride = size_t{kKvHeads} * kDim,
-                          .v = v_.data(),
-                          .v_stride = size_t{kKvHeads} * kDim};
-    append(target_, {&rows, 1}, pool_);
-  }
-
-  // Bytes of K and V that one pass over the keys of one layer reads.
-  size_t bytes() const { return tokens_.size() * cache_->layout().bytes_per_token() / layers_; }
-  double flop() const {
-    double pairs = 0;
-    for (uint32_t r = 0; r < rows_; ++r) pairs += static_cast<double>(sequence_.length() + r + 1);
-    return 4.0 * kHeads * kDim * pairs;
-  }
-
- private:
-  static uint32_t layers_for(KvDtype dtype, uint32_t keys) {
-    constexpr size_t kColdBytes = size_t{192} << 20;
-    return static_cast<uint32_t>(kColdBytes / (keys * layout_of(1, dtype).bytes_per_token())) + 1;
-  }
-  uint32_t next_layer() { return layer_ = (layer_ + 1) % layers_; }
-
-  SimdTarget target_;
-  uint32_t rows_, layers_, layer_ = 0;
-  std::vector<TokenId> tokens_;
-  std::unique_ptr<KvCache> cache_;
-  KvSequence sequence_;
-  std::vector<float> q_, k_, v_, out_;
-  ThreadPool pool_;
-  AttendScratch scratch_;
-};
-
-void bench_attend(benchmark::State& state, SimdTarget target, KvDtype dtype, uint32_t keys, uint32_t rows,
-                  int threads) {
-  AttendScene scene(target, dtype, keys, rows, threads);
-  for (auto _ : state) scene.attend_once();
-  rate(state, "bytes/s", static_cast<double>(scene.bytes()));
-  rate(state, "FLOP/s", scene.flop());
-}
-
-void bench_append(benchmark::State& state, SimdTarget target, KvDtype dtype, uint32_t rows) {
-  AttendScene scene(target, dtype, kChunk, rows, 1);
-  for (auto _ : state) scene.append_once(rows);
-  rate(state, "tokens/s", rows);
-}
-
-// --- weights
-
-void bench_matmul(benchmark::State& state, SimdTarget target, size_t rows) {
-  constexpr size_t kOutputs = 1536, kInputs = 576;
-  const std::vector<float> plain = normal(kOutputs * kInputs, 4), x = normal(rows * kInputs, 5);
-  std::vector<float> packed(kOutputs * kInputs + 16), y(rows * kOutputs);
-  auto* const data = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
-  pack_rows(plain.data(), kOutputs, kInputs, 0, data);
-  const PackedMatrix matrix{kOutputs, kInputs, data};
-  for (auto _ : state) {
-    ops_for(target).matmul(x.data(), kInputs, rows, matrix, nullptr, 0, matrix.groups(), y.data(), kOutputs);
-    benchmark::DoNotOptimize(y.data());
-  }
-  rate(state, "bytes/s", kOutputs * kInputs * sizeof(float));
-  rate(state, "FLOP/s", 2.0 * static_cast<double>(rows) * kOutputs * kInputs);
 }
 
 // --- blocks
@@ -245,25 +125,7 @@ void add_all() {
     for (const CodecInfo& codec : codec_list()) {
       const KvDtype dtype = codec.dtype;
       const std::string which = "/" + std::string(codec.name) + "/" + where;
-      for (const int threads : {1, 2}) {
-        const std::string with = "/threads:" + std::to_string(threads);
-        for (const uint32_t depth : {512u, 4096u, 8192u}) {
-          add("attend_decode" + which + "/" + std::to_string(depth) + with,
-              [=](auto& state) { bench_attend(state, target, dtype, depth, 1, threads); });
-        }
-        for (const uint32_t history : {512u, 2048u, 8192u}) {
-          add("attend_prefill64" + which + "/" + std::to_string(history) + with,
-              [=](auto& state) { bench_attend(state, target, dtype, history + 64, 64, threads); });
-        }
-      }
-      for (const uint32_t rows : {1u, kChunk}) {
-        add("append" + which + "/" + std::to_string(rows),
-            [=](auto& state) { bench_append(state, target, dtype, rows); });
-      }
       add("seal" + which, [=](auto& state) { bench_seal(state, target, dtype); });
-    }
-    for (const size_t rows : {size_t{1}, size_t{64}}) {
-      add("matmul/" + where + "/" + std::to_string(rows), [=](auto& state) { bench_matmul(state, target, rows); });
     }
   }
   add("pool_take_drop", bench_pool);

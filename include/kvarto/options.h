@@ -13,8 +13,7 @@
 
 namespace kvarto {
 
-// Options that change memory or speed only; no output depends on them, apart from the KV dtypes and
-// `reference`.
+// Options that change memory or speed only; no output depends on them, apart from the KV dtypes and `reference`.
 struct EngineOptions {
   int threads = 0;                                    // 0: one per physical core that the process may use
   uint32_t block_size = 16;                           // tokens per KV block: 16, 32, 64, 128 or 256

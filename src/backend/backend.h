@@ -99,6 +99,8 @@ struct CpuBackendOptions {
 };
 std::shared_ptr<Backend> cpu_backend(const CpuBackendOptions& options);
 
+int cpu_threads(int asked);  // what `threads` comes to
+
 // For the planner: what load_matrix and load_vector keep of a tensor, and what reserve() allocates.
 Result<size_t> cpu_weight_bytes(const GgufFile& file, const GgufTensor& tensor, bool reference);
 size_t cpu_scratch_bytes(const StepShape& largest, int threads);

@@ -19,11 +19,9 @@ size_t groups_per_unit(const CpuMatrix& w) {
 constexpr size_t kRowsPerUnit = 8;
 constexpr size_t kVectorsPerUnit = 64;
 
-size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 size_t matmul_scratch_bytes(const StepShape& largest, int threads) {
-  return round_up(quant_rows_bytes(largest.rows, largest.inputs)) +
-         static_cast<size_t>(threads) * round_up(quant_scratch_bytes(largest.inputs));
+  return whole_lines(quant_rows_bytes(largest.rows, largest.inputs)) +
+         static_cast<size_t>(threads) * whole_lines(quant_scratch_bytes(largest.inputs));
 }
 
 class CpuBackend : public Backend {
@@ -34,7 +32,7 @@ class CpuBackend : public Backend {
         target_(options.target),
         reference_(options.reference),
         ops_(ops_for(options.target)),
-        pool_(options.threads > 0 ? options.threads : static_cast<int>(usable_cores().size())) {}
+        pool_(cpu_threads(options.threads)) {}
 
   ~CpuBackend() override {
     if (ledger_ != nullptr) ledger_->release(MemoryTag::weights, vector_bytes_);
@@ -49,7 +47,7 @@ class CpuBackend : public Backend {
 
   Status reserve(const StepShape& largest) override {
     for (const AttendSizes& sizes : largest.attention) RETURN_IF_ERROR(scratch_.reserve(sizes, pool_.threads()));
-    return grow(matmul_scratch_, matmul_scratch_bytes(largest, pool_.threads()));
+    return grow(matmul_scratch_, matmul_scratch_bytes(largest, pool_.threads()), MemoryTag::activations, ledger_);
   }
 
   void matmul(const float* x, size_t rows, std::span<const Product> products) override {
@@ -62,8 +60,8 @@ class CpuBackend : public Backend {
       // Whole tiles each: two workers in one tile would write to the same cache lines.
       in_units(rows, kQuantTile, [&](size_t first, size_t last) { ops.quantise(x, first, last, quantised); });
     }
-    std::byte* const worker_scratch = matmul_scratch_.data() + round_up(quant_rows_bytes(rows, inputs));
-    const size_t worker_bytes = round_up(quant_scratch_bytes(inputs));
+    std::byte* const worker_scratch = matmul_scratch_.data() + whole_lines(quant_rows_bytes(rows, inputs));
+    const size_t worker_bytes = whole_lines(quant_scratch_bytes(inputs));
 
     size_t units = 0;
     for (const Product& p : products) units += units_of(matrix(p));
@@ -124,14 +122,6 @@ class CpuBackend : public Backend {
   static const CpuMatrix& matrix(const Product& p) { return static_cast<const CpuMatrix&>(*p.w); }
   static size_t units_of(const CpuMatrix& w) { return (w.groups() + groups_per_unit(w) - 1) / groups_per_unit(w); }
 
-  // At least `bytes`; what it held is lost.
-  Status grow(Slab& slab, size_t bytes) {
-    if (slab.size() >= bytes) return {};
-    slab = Slab();
-    ASSIGN_OR_RETURN(slab, Slab::allocate(bytes, MemoryTag::activations, ledger_));
-    return {};
-  }
-
   template <typename Body>
   void in_units(size_t count, size_t per_unit, const Body& body) {  // body(first, last)
     pool_.run((count + per_unit - 1) / per_unit,
@@ -175,6 +165,8 @@ Result<std::vector<float>> CpuBackend::load_vector(const GgufFile& file, const G
 }  // namespace
 
 std::shared_ptr<Backend> cpu_backend(const CpuBackendOptions& options) { return std::make_shared<CpuBackend>(options); }
+
+int cpu_threads(int asked) { return asked > 0 ? asked : static_cast<int>(usable_cores().size()); }
 
 size_t cpu_scratch_bytes(const StepShape& largest, int threads) {
   size_t attention = 0;

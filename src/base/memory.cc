@@ -99,6 +99,13 @@ Result<Slab> Slab::allocate(size_t bytes, MemoryTag tag, std::shared_ptr<Ledger>
   return slab;
 }
 
+Status grow(Slab& slab, size_t bytes, MemoryTag tag, std::shared_ptr<Ledger> ledger) {
+  if (slab.size() >= bytes) return {};
+  slab = Slab();  // first: the ledger has room for one
+  ASSIGN_OR_RETURN(slab, Slab::allocate(bytes, tag, std::move(ledger)));
+  return {};
+}
+
 Slab::Slab(Slab&& other) noexcept { *this = std::move(other); }
 
 Slab& Slab::operator=(Slab&& other) noexcept {

@@ -54,6 +54,9 @@ class Slab {
   std::shared_ptr<Ledger> ledger_;
 };
 
+// Makes `slab` hold at least `bytes`; when it has to be allocated again, what it held is lost.
+Status grow(Slab& slab, size_t bytes, MemoryTag tag, std::shared_ptr<Ledger> ledger);
+
 // Completion of work given to BlockMemory; on the CPU it is done when the call returns.
 struct Fence {
   uint64_t ticket = 0;

@@ -3,12 +3,11 @@
 //
 // Included by kernel files like base/simd.h, which see for the toggled guard.
 //
-//   move_bits<from, to, count>(a)   of each byte, the bits [from, from + count) moved to bit `to`; the others 0
-//   lookup(table, index)            index < 16; load_table takes 16 bytes
-//   dot_wide(sum, w, x)             lane += (w[0] - kWideZero) * x[0] + .. + (w[3] - kWideZero) * x[3]; any w, no x of
-//   -128 dot_start, dot_add .. , dot_end sum + w * x + .. for narrow codes: at most dot_run(largest code) calls of
-//   dot_add largest_magnitude(a, b)         the largest of all |lanes| as float bits: 0x7f800000 or more if one is inf
-//   or NaN
+// - move_bits<from, to, count>(a): of each byte, the bits [from, from + count) moved to bit `to`; the others are 0.
+// - lookup(table, index): index < 16; load_table takes 16 bytes.
+// - dot_wide(sum, w, x): lane += (w[0] - kWideZero) * x[0] + .. + (w[3] - kWideZero) * x[3]; any w, no x of -128.
+// - dot_start, dot_add .. , dot_end: sum + w * x + .. for narrow codes, at most dot_run(largest code) calls of dot_add.
+// - largest_magnitude(a, b): the largest of all |lanes| as float bits: 0x7f800000 or more if one is inf or NaN.
 #if defined(KVARTO_BASE_SIMD_INT8_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVARTO_BASE_SIMD_INT8_H_
 #undef KVARTO_BASE_SIMD_INT8_H_
@@ -24,6 +23,24 @@ namespace HWY_NAMESPACE {
 
 // Quads that AVX2 can add up in 16 bits: each adds two products of at most 127 * largest. Below 2: use dot_wide.
 constexpr int dot_run(int largest) { return 32767 / (2 * 127 * largest); }
+
+#if HWY_TARGET != HWY_SCALAR
+
+// 32 codes of activations: one register of AVX2 on AVX-512 too.
+struct I8x32 {
+  __m256i v;
+};
+HWY_INLINE I8x32 load_i8(const int8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+HWY_INLINE void store_i8(const I8x32& a, int8_t* p) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
+HWY_INLINE void half_sums(const I8x32& a, int32_t* sums) {
+  const __m256i raised = _mm256_xor_si256(a.v, _mm256_set1_epi8(static_cast<char>(0x80)));  // + 128
+  const __m256i eights = _mm256_sad_epu8(raised, _mm256_setzero_si256());
+  const __m256i sixteens = _mm256_add_epi32(eights, _mm256_unpackhi_epi64(eights, eights));
+  sums[0] = _mm256_cvtsi256_si32(sixteens) - 16 * 128;
+  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sixteens, 1)) - 16 * 128;
+}
+
+#endif
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -239,9 +256,6 @@ HWY_INLINE F32x16 load_i8_as_float(const void* p) {
   const auto* q = static_cast<const int8_t*>(p);
   return to_float({hn::PromoteTo(I8(), hn::LoadU(b, q)), hn::PromoteTo(I8(), hn::LoadU(b, q + 8))});
 }
-struct I8x32 {
-  __m256i v;
-};
 HWY_INLINE I8x32 to_i8(const F32x16& a, const F32x16& b) {
   // The packs work in halves of 128 bits: a permutation puts the fours back in order.
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo.raw), _mm256_cvtps_epi32(a.hi.raw));
@@ -249,15 +263,6 @@ HWY_INLINE I8x32 to_i8(const F32x16& a, const F32x16& b) {
   const __m256i bytes = _mm256_packs_epi16(words, more_words);
   const __m256i ordered = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   return {_mm256_max_epi8(ordered, _mm256_set1_epi8(-127))};
-}
-HWY_INLINE I8x32 load_i8(const int8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-HWY_INLINE void store_i8(const I8x32& a, int8_t* p) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
-HWY_INLINE void half_sums(const I8x32& a, int32_t* sums) {
-  const __m256i raised = _mm256_xor_si256(a.v, _mm256_set1_epi8(static_cast<char>(0x80)));  // + 128
-  const __m256i eights = _mm256_sad_epu8(raised, _mm256_setzero_si256());
-  const __m256i sixteens = _mm256_add_epi32(eights, _mm256_unpackhi_epi64(eights, eights));
-  sums[0] = _mm256_cvtsi256_si32(sixteens) - 16 * 128;
-  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sixteens, 1)) - 16 * 128;
 }
 HWY_INLINE bool all_below(const F32x16& a, float limit) {
   return hn::AllTrue(D8(), hn::Lt(hn::Max(a.lo, a.hi), hn::Set(D8(), limit)));
@@ -318,22 +323,10 @@ HWY_INLINE F32x16 load_i8_as_float(const void* p) {
   const hn::FixedTag<int8_t, 16> b;
   return to_float({hn::PromoteTo(I16(), hn::LoadU(b, static_cast<const int8_t*>(p)))});
 }
-struct I8x32 {
-  __m256i v;
-};
 HWY_INLINE I8x32 to_i8(const F32x16& a, const F32x16& b) {
   const __m128i first = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v.raw));
   const __m128i second = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(b.v.raw));
   return {_mm256_max_epi8(_mm256_set_m128i(second, first), _mm256_set1_epi8(-127))};
-}
-HWY_INLINE I8x32 load_i8(const int8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-HWY_INLINE void store_i8(const I8x32& a, int8_t* p) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
-HWY_INLINE void half_sums(const I8x32& a, int32_t* sums) {
-  const __m256i raised = _mm256_xor_si256(a.v, _mm256_set1_epi8(static_cast<char>(0x80)));  // + 128
-  const __m256i eights = _mm256_sad_epu8(raised, _mm256_setzero_si256());
-  const __m256i sixteens = _mm256_add_epi32(eights, _mm256_unpackhi_epi64(eights, eights));
-  sums[0] = _mm256_cvtsi256_si32(sixteens) - 16 * 128;
-  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sixteens, 1)) - 16 * 128;
 }
 HWY_INLINE bool all_below(const F32x16& a, float limit) {
   return hn::AllTrue(D16(), hn::Lt(a.v, hn::Set(D16(), limit)));

@@ -84,7 +84,7 @@ KernelRow quantised_row(SimdTarget target, const WeightFormat& format, const Sha
     RETURN_IF_ERROR(
         ring->hold(row_name(name, shape, 0), matrix.bytes(), [&](std::byte* out) { fill_quantised(matrix, out); }));
     const size_t row_bytes = quant_rows_bytes(rows, shape.inputs);
-    ASSIGN_OR_RETURN(Slab slab, Slab::allocate((row_bytes + 63) / 64 * 64 + quant_scratch_bytes(shape.inputs),
+    ASSIGN_OR_RETURN(Slab slab, Slab::allocate(whole_lines(row_bytes) + quant_scratch_bytes(shape.inputs),
                                                MemoryTag::activations, nullptr));
     const auto memory = std::make_shared<Slab>(std::move(slab));
     const QuantRows x = quant_rows_at(memory->data(), rows, shape.inputs);
@@ -94,7 +94,7 @@ KernelRow quantised_row(SimdTarget target, const WeightFormat& format, const Sha
       QuantMatrix w = matrix;
       w.data = ring->next();
       quant_ops(target).matmul(x, w, nullptr, 0, w.groups(), y->data(), w.outputs,
-                               memory->data() + (row_bytes + 63) / 64 * 64);
+                               memory->data() + whole_lines(row_bytes));
     };
   };
   return {.name = row_name(name, shape, rows),

@@ -27,28 +27,25 @@ StepShape largest_step(const ModelConfig& config, const EngineOptions& options) 
   return step_shape(config, std::max<uint32_t>(options.max_num_batched_tokens, kLogitRows));
 }
 
-int compute_threads(const EngineOptions& options) {
-  return options.threads > 0 ? options.threads : static_cast<int>(usable_cores().size());
-}
-
 }  // namespace
 
 Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, const KvLayout& layout,
                             const EngineOptions& options) {
   ASSIGN_OR_RETURN(const size_t weight_bytes, loaded_weight_bytes(file, options.reference));
   const size_t rows = std::max(kLogitRows, options.max_num_seqs);
-  return plan_memory({.available_bytes = available_memory_bytes(),
-                      .weight_bytes = weight_bytes,
-                      .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) +
-                                          cpu_scratch_bytes(largest_step(config, options), compute_threads(options)) +
-                                          rows * config.width * sizeof(float),
-                      .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
-                      .layout = &layout,
-                      .context_length = config.context_length,
-                      .max_model_len = options.max_model_len,
-                      .max_num_seqs = options.max_num_seqs,
-                      .max_num_batched_tokens = options.max_num_batched_tokens,
-                      .kv_cache_memory_bytes = options.kv_cache_memory_bytes});
+  return plan_memory(
+      {.available_bytes = available_memory_bytes(),
+       .weight_bytes = weight_bytes,
+       .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) +
+                           cpu_scratch_bytes(largest_step(config, options), cpu_threads(options.threads)) +
+                           rows * config.width * sizeof(float),
+       .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
+       .layout = &layout,
+       .context_length = config.context_length,
+       .max_model_len = options.max_model_len,
+       .max_num_seqs = options.max_num_seqs,
+       .max_num_batched_tokens = options.max_num_batched_tokens,
+       .kv_cache_memory_bytes = options.kv_cache_memory_bytes});
 }
 
 Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, const EngineOptions& options,

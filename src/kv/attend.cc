@@ -258,11 +258,7 @@ class AttendCall {
 size_t attend_scratch_bytes(const AttendSizes& sizes, int threads) { return Memory(sizes).bytes(threads); }
 
 Status AttendScratch::reserve(const AttendSizes& sizes, int threads) {
-  const size_t bytes = attend_scratch_bytes(sizes, threads);
-  if (slab_.size() >= bytes) return {};
-  slab_ = Slab();
-  ASSIGN_OR_RETURN(slab_, Slab::allocate(bytes, MemoryTag::activations, ledger_));
-  return {};
+  return grow(slab_, attend_scratch_bytes(sizes, threads), MemoryTag::activations, ledger_);
 }
 
 void attend(SimdTarget target, std::span<const AttendRows> sequences, const AttentionShape& shape, ThreadPool& pool,

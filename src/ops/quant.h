@@ -22,6 +22,8 @@
 
 namespace kvarto {
 
+constexpr size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 inline constexpr size_t kQuantBlock = 32;    // inputs that share one activation scale
 inline constexpr size_t kSuperBlocks = 8;    // blocks that share one super scale
 inline constexpr size_t kQuantOutputs = 16;  // outputs of one group: the lanes
@@ -113,7 +115,7 @@ struct QuantMatrix {
   size_t supers_offset() const { return scales_offset() + blocks() * scale_bytes(format->shape.scale); }
   size_t group_bytes() const {
     const size_t supers = (blocks() + kSuperBlocks - 1) / kSuperBlocks;
-    return (supers_offset() + supers * super_bytes(format->shape.scale) + 63) / 64 * 64;
+    return whole_lines(supers_offset() + supers * super_bytes(format->shape.scale));
   }
   size_t bytes() const { return groups() * group_bytes(); }
   const std::byte* group(size_t g) const { return data + g * group_bytes(); }

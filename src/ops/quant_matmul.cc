@@ -16,7 +16,6 @@ constexpr size_t rows_at_once(size_t inputs) {
   constexpr size_t kBytes = size_t{768} << 10;
   return std::clamp(kBytes / inputs / kQuantTile * kQuantTile, size_t{64}, kMostRowsAtOnce);
 }
-constexpr size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Of RowTile::start or half_sums.
 constexpr size_t start_bytes(size_t inputs) {
   return whole_lines(2 * rows_at_once(inputs) * (inputs / kQuantBlock) * sizeof(int32_t));

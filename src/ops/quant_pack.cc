@@ -176,13 +176,12 @@ struct RowAreas {
 };
 
 RowAreas row_areas(size_t rows, size_t inputs) {
-  const auto lines = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
-  const size_t floats = lines(rows * (inputs / kQuantBlock) * sizeof(float));
+  const size_t floats = whole_lines(rows * (inputs / kQuantBlock) * sizeof(float));
   RowAreas areas;
-  areas.scale = lines(rows * inputs) + kQuantTile * kQuantBlock;  // tiles with fewer rows are read as whole ones
+  areas.scale = whole_lines(rows * inputs) + kQuantTile * kQuantBlock;  // tiles with fewer rows are read as whole ones
   areas.scaled_sum = areas.scale + floats;
   areas.half_sums = areas.scaled_sum + floats;
-  areas.end = areas.half_sums + lines(rows * (inputs / kQuantBlock) * 2 * sizeof(int32_t));
+  areas.end = areas.half_sums + whole_lines(rows * (inputs / kQuantBlock) * 2 * sizeof(int32_t));
   return areas;
 }
 

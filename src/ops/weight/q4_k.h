@@ -28,11 +28,7 @@ inline void unpack_q4_k(const std::byte* in, size_t index, QuantBlock& out) {
   const std::byte* q = in + 16 + 32 * (index / 2);
   const int shift = 4 * static_cast<int>(index % 2);
   for (size_t i = 0; i < 32; i += 8) store8(fields(q + i, shift, 15), out.code + i);
-  const KScale k = k_scale(as_u8(in + 4), static_cast<int>(index));
-  out.scale[0] = static_cast<uint8_t>(k.scale);
-  out.minimum[0] = static_cast<uint8_t>(k.minimum);
-  out.d = load<uint16_t>(in);
-  out.m = load<uint16_t>(in + 2) ^ kF16Sign;
+  unpack_k_scales(in, index, out);
 }
 
 inline constexpr QuantFormat kQ4_KQuant{{4, false, 0, QuantScale::super_min}, nullptr, unpack_q4_k};

@@ -35,11 +35,7 @@ inline void unpack_q5_k(const std::byte* in, size_t index, QuantBlock& out) {
   for (size_t i = 0; i < 32; i += 8) {
     store8(fields(q + i, shift, 15) | fields(in + 16 + i, bit, 1) << 4, out.code + i);
   }
-  const KScale k = k_scale(as_u8(in + 4), static_cast<int>(index));
-  out.scale[0] = static_cast<uint8_t>(k.scale);
-  out.minimum[0] = static_cast<uint8_t>(k.minimum);
-  out.d = load<uint16_t>(in);
-  out.m = load<uint16_t>(in + 2) ^ kF16Sign;
+  unpack_k_scales(in, index, out);
 }
 
 inline constexpr QuantFormat kQ5_KQuant{{5, false, 0, QuantScale::super_min}, nullptr, unpack_q5_k};
