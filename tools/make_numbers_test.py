@@ -46,10 +46,13 @@ class MakeNumbers(unittest.TestCase):
 
     def test_writing_twice_changes_nothing(self):
         self.put("a.json", RESULT)
-        self.put("b.json", dict(RESULT, threads=1, fma_gflops=80, repetitions=5))
+        self.put("b.json", dict(RESULT, threads=1, fma_gflops=80, int8_gops=500.4, int8_few_gops=250, repetitions=5))
+        self.put("c.json", dict(RESULT, repetitions=1))
         self.run_tool()
         once = self.page.read_text()
-        self.assertIn("1 thread; reads 20.53 GB/s; 80 GFLOP/s of FMA; 5 repetitions.", once)
+        self.assertIn("1 thread; reads 20.53 GB/s; 80 GFLOP/s of FMA; 500.4 GOP/s of int8; 250 GOP/s of it for at most 16 rows; "
+                      "5 repetitions.", once)
+        self.assertIn("; 1 repetition. 2025-01-31", once)
         self.run_tool()
         self.assertEqual(self.page.read_text(), once)
 

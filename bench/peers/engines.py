@@ -71,12 +71,12 @@ class Kvarto:
 
     def __init__(self, program, runs):
         self.program, self.runs = program, runs
-        self.shares = []  # of the read bandwidth, one per round of the test that runs
+        self.rows = []  # of `kvarto bench --json`, one per round of the test that runs
 
     def bench(self, model, *flags):
         printed = run(self.program, "bench", model.path, "-q", "--json", "--threads", THREADS, "-r", self.runs, *flags)[0]
         row = json.loads(printed)[0]
-        self.shares.append(row["share_of_bandwidth"])
+        self.rows.append(row)
         return row["tokens_per_s"]
 
     def prompt(self, model, tokens):
@@ -96,13 +96,6 @@ class Kvarto:
             return run(self.program, "run", model.path, "-q", "--prompts", source, "-o", out, "--threads", THREADS,
                        "--max-model-len", MEMORY_CONTEXT, "--max-num-seqs", 1, "--kv-cache-memory-bytes",
                        MEMORY_CONTEXT * model.kv_bytes)[2]
-
-    def bandwidth(self, model):
-        errors = run(self.program, "run", model.path, "-p", "Hello", "--max-tokens", 4, "--threads", THREADS)[1]
-        found = re.search(r"of ([0-9.]+) GB/s measured", errors)
-        if not found:
-            raise Failed("kvarto run printed no read bandwidth")
-        return float(found[1])
 
     def close(self):
         pass

@@ -103,6 +103,6 @@ int cpu_threads(int asked);  // what `threads` comes to
 
 // For the planner: what load_matrix and load_vector keep of a tensor, and what reserve() allocates.
 Result<size_t> cpu_weight_bytes(const GgufFile& file, const GgufTensor& tensor, bool reference);
-size_t cpu_scratch_bytes(const StepShape& largest, int threads);
+size_t cpu_scratch_bytes(const StepShape& largest, int threads, bool reference);
 
 }  // namespace kvarto

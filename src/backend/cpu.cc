@@ -19,6 +19,7 @@ size_t groups_per_unit(const CpuMatrix& w) {
 constexpr size_t kRowsPerUnit = 8;
 constexpr size_t kVectorsPerUnit = 64;
 
+// Of quantised matrices; floats need none.
 size_t matmul_scratch_bytes(const StepShape& largest, int threads) {
   return whole_lines(quant_rows_bytes(largest.rows, largest.inputs)) +
          static_cast<size_t>(threads) * whole_lines(quant_scratch_bytes(largest.inputs));
@@ -47,21 +48,26 @@ class CpuBackend : public Backend {
 
   Status reserve(const StepShape& largest) override {
     for (const AttendSizes& sizes : largest.attention) RETURN_IF_ERROR(scratch_.reserve(sizes, pool_.threads()));
+    if (reference_) return {};
     return grow(matmul_scratch_, matmul_scratch_bytes(largest, pool_.threads()), MemoryTag::activations, ledger_);
   }
 
   void matmul(const float* x, size_t rows, std::span<const Product> products) override {
+    CHECK(!products.empty(), "a matmul without a matrix");
     const size_t inputs = products[0].w->inputs();
-    const Status grown = reserve({.rows = rows, .inputs = inputs, .attention = {}});
-    CHECK(grown.has_value(), grown ? "" : grown.error().message);
-    const QuantRows quantised = quant_rows_at(matmul_scratch_.data(), rows, inputs);
+    QuantRows quantised{.rows = rows, .inputs = inputs};
+    std::byte* worker_scratch = nullptr;
+    size_t worker_bytes = 0;
     if (std::ranges::any_of(products, [](const Product& p) { return matrix(p).quantised() != nullptr; })) {
+      const Status grown = reserve({.rows = rows, .inputs = inputs, .attention = {}});
+      CHECK(grown.has_value(), grown ? "" : grown.error().message);
+      quantised = quant_rows_at(matmul_scratch_.data(), rows, inputs);
+      worker_scratch = matmul_scratch_.data() + whole_lines(quant_rows_bytes(rows, inputs));
+      worker_bytes = whole_lines(quant_scratch_bytes(inputs));
       const QuantOps& ops = quant_ops(target_);
       // Whole tiles each: two workers in one tile would write to the same cache lines.
       in_units(rows, kQuantTile, [&](size_t first, size_t last) { ops.quantise(x, first, last, quantised); });
     }
-    std::byte* const worker_scratch = matmul_scratch_.data() + whole_lines(quant_rows_bytes(rows, inputs));
-    const size_t worker_bytes = whole_lines(quant_scratch_bytes(inputs));
 
     size_t units = 0;
     for (const Product& p : products) units += units_of(matrix(p));
@@ -168,11 +174,11 @@ std::shared_ptr<Backend> cpu_backend(const CpuBackendOptions& options) { return 
 
 int cpu_threads(int asked) { return asked > 0 ? asked : static_cast<int>(usable_cores().size()); }
 
-size_t cpu_scratch_bytes(const StepShape& largest, int threads) {
+size_t cpu_scratch_bytes(const StepShape& largest, int threads, bool reference) {
   size_t attention = 0;
   for (const AttendSizes& sizes : largest.attention)
     attention = std::max(attention, attend_scratch_bytes(sizes, threads));
-  return matmul_scratch_bytes(largest, threads) + attention;
+  return (reference ? 0 : matmul_scratch_bytes(largest, threads)) + attention;
 }
 
 }  // namespace kvarto

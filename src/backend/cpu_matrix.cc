@@ -1,5 +1,7 @@
 #include "backend/cpu_matrix.h"
 
+#include <algorithm>
+
 #include "ops/weight/weight.h"
 
 namespace kvarto {
@@ -72,18 +74,25 @@ struct FileMatrix {
   size_t rows_in(size_t group) const { return std::min<size_t>(16, outputs - group * 16); }
 };
 
+constexpr size_t kSliceInputs = 256;  // whole blocks of every format
+
 Result<std::unique_ptr<CpuMatrix>> load_floats(const FileMatrix& in, const std::shared_ptr<Ledger>& ledger,
                                                ThreadPool& pool) {
   ASSIGN_OR_RETURN(Slab slab,
                    Slab::allocate(in.groups() * FloatMatrix::group_bytes(in.inputs), MemoryTag::weights, ledger));
   auto matrix = std::make_unique<FloatMatrix>(in.outputs, in.inputs, std::move(slab));
-  std::vector<std::vector<float>> rows(static_cast<size_t>(pool.threads()), std::vector<float>(16 * in.inputs));
-  pool.run(in.groups(), [&](size_t group, int worker) {
-    float* plain = rows[static_cast<size_t>(worker)].data();
-    for (size_t i = 0; i < in.rows_in(group); ++i) {
-      in.format.dequantize(in.rows(group) + i * in.row_bytes(), in.row_blocks(), plain + i * in.inputs);
+  pool.run(in.groups(), [&](size_t group, int) {
+    // A slice of 16 rows at a time: small enough for the stack, so that loading takes no memory beside the matrix.
+    float plain[16 * kSliceInputs];
+    float* out = matrix->data() + group * 16 * in.inputs;
+    for (size_t first = 0; first < in.inputs; first += kSliceInputs) {
+      const size_t n = std::min(kSliceInputs, in.inputs - first), block = first / in.format.block_elements;
+      for (size_t i = 0; i < in.rows_in(group); ++i) {
+        in.format.dequantize(in.rows(group) + i * in.row_bytes() + block * in.format.block_bytes,
+                             n / in.format.block_elements, plain + i * n);
+      }
+      pack_rows(plain, in.rows_in(group), n, 0, out + first * 16);
     }
-    pack_rows(plain, in.rows_in(group), in.inputs, group * 16, matrix->data());
   });
   return matrix;
 }

@@ -9,6 +9,10 @@ namespace kvarto {
 
 Result<std::byte*> CpuMemory::reserve_arena(size_t bytes) {
   ASSIGN_OR_RETURN(Slab slab, Slab::allocate(bytes, MemoryTag::kv_arena, ledger_));
+  constexpr size_t kPage = 4096;
+  if (touch_) {
+    for (size_t at = 0; at < slab.size(); at += kPage) static_cast<volatile std::byte*>(slab.data())[at] = std::byte{0};
+  }
   arenas_.push_back(std::move(slab));
   return arenas_.back().data();
 }

@@ -12,7 +12,8 @@ namespace kvarto {
 
 class CpuMemory : public BlockMemory {
  public:
-  explicit CpuMemory(std::shared_ptr<Ledger> ledger) : ledger_(std::move(ledger)) {}
+  // `touch`: every page of an arena is written once, so that want of memory shows at the start.
+  explicit CpuMemory(std::shared_ptr<Ledger> ledger, bool touch = false) : ledger_(std::move(ledger)), touch_(touch) {}
   ~CpuMemory() override;
   Result<std::byte*> reserve_arena(size_t bytes) override;
   Result<std::byte*> reserve_scratch(size_t bytes) override;
@@ -25,6 +26,7 @@ class CpuMemory : public BlockMemory {
 
  private:
   std::shared_ptr<Ledger> ledger_;
+  bool touch_;
   std::vector<Slab> arenas_;
   Slab scratch_;
   size_t metadata_bytes_ = 0;

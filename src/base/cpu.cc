@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -46,42 +48,54 @@ constexpr unsigned bits_of(std::initializer_list<int> positions) {
   return mask;
 }
 
-bool runs_avx2() {
+// Each says why its target does not run here, or nothing. A target needs those before it.
+std::string avx2_obstacle() {
   constexpr uint64_t kSseAvxState = 0x6;
   // PCLMUL, SSSE3, FMA, SSE4.1, SSE4.2, AES, AVX, F16C
   constexpr unsigned kLeaf1C = bits_of({1, 9, 12, 19, 20, 25, 28, 29});
   constexpr unsigned kLeaf7B = bits_of({3, 5, 8});  // BMI1, AVX2, BMI2
-  return has_all(enabled_register_sets(), kSseAvxState) && has_all(cpuid(1, 0).c, kLeaf1C) &&
-         has_all(cpuid(7, 0).b, kLeaf7B);
+  if (!has_all(cpuid(1, 0).c, kLeaf1C) || !has_all(cpuid(7, 0).b, kLeaf7B)) {
+    return "the processor lacks AVX2, FMA, F16C or what comes with them";
+  }
+  if (!has_all(enabled_register_sets(), kSseAvxState)) return "the system does not enable the AVX registers";
+  return "";
 }
 
-bool runs_avx512() {
+std::string avx512_obstacle() {
   constexpr uint64_t kAvx512State = 0xe6;
   constexpr unsigned kLeaf7B = bits_of({16, 17, 30, 31});  // F, DQ, BW, VL
   constexpr unsigned kLeaf7C =
       bits_of({1, 6, 8, 9, 10, 11, 12, 14});   // VBMI VBMI2 GFNI VAES VPCLMULQDQ VNNI BITALG VPOPCNTDQ
   constexpr unsigned kLeaf71A = bits_of({4});  // AVX-VNNI
-  return runs_avx2() && has_all(enabled_register_sets(), kAvx512State) && has_all(cpuid(7, 0).b, kLeaf7B) &&
-         has_all(cpuid(7, 0).c, kLeaf7C) && has_all(cpuid(7, 1).a, kLeaf71A);
+  if (std::string obstacle = avx2_obstacle(); !obstacle.empty()) return obstacle;
+  if (!has_all(cpuid(7, 0).b, kLeaf7B) || !has_all(cpuid(7, 0).c, kLeaf7C) || !has_all(cpuid(7, 1).a, kLeaf71A)) {
+    return "the processor lacks AVX-512 with VBMI and VNNI, AVX-VNNI or what comes with them";
+  }
+  if (!has_all(enabled_register_sets(), kAvx512State)) return "the system does not enable the AVX-512 registers";
+  return "";
 }
 
 // The tile registers are large, so a process has to ask for them (Linux: Documentation/arch/x86/xstate.rst).
-bool permit_tiles() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
-bool runs_amx() {
+std::string amx_obstacle() {
   constexpr uint64_t kTileState = 0x60000;         // XTILECFG, XTILEDATA
   constexpr unsigned kLeaf7D = bits_of({24, 25});  // AMX-TILE, AMX-INT8
-  return runs_avx512() && has_all(enabled_register_sets(), kTileState) && has_all(cpuid(7, 0).d, kLeaf7D) &&
-         permit_tiles();
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  if (std::string obstacle = avx512_obstacle(); !obstacle.empty()) return obstacle;
+  if (!has_all(cpuid(7, 0).d, kLeaf7D)) return "the processor has no AMX int8 tiles";
+  if (!has_all(enabled_register_sets(), kTileState)) return "the system does not enable the tile registers";
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) {
+    return std::string("the kernel refused this process the tile registers: ") + std::strerror(errno);
+  }
+  return "";
 }
 
-size_t count_targets() {
-  if (runs_amx()) return 4;
-  if (runs_avx512()) return 3;
-  return runs_avx2() ? 2 : 1;
+struct Targets {
+  std::array<std::string, std::size(kAllTargets)> obstacles = {"", avx2_obstacle(), avx512_obstacle(), amx_obstacle()};
+  size_t count = static_cast<size_t>(std::ranges::count(obstacles, ""));
+};
+const Targets& targets() {
+  static const Targets found;
+  return found;
 }
 
 std::string_view trimmed(std::string_view s) {
@@ -218,13 +232,9 @@ std::string_view simd_target_name(SimdTarget target) {
   return kNames[static_cast<size_t>(target)];
 }
 
-std::span<const SimdTarget> available_targets() {
-  static constexpr std::array kAll = {SimdTarget::scalar, SimdTarget::avx2, SimdTarget::avx512, SimdTarget::amx};
-  static const size_t count = count_targets();
-  return std::span(kAll).first(count);
-}
-
+std::span<const SimdTarget> available_targets() { return std::span(kAllTargets).first(targets().count); }
 SimdTarget best_target() { return available_targets().back(); }
+const std::string& why_not(SimdTarget target) { return targets().obstacles[static_cast<size_t>(target)]; }
 
 std::vector<int> usable_cores(const std::string& root) {
   std::vector<int> cores, seen;

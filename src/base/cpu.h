@@ -20,6 +20,9 @@ std::string_view simd_target_name(SimdTarget target);  // "scalar", "avx2", "avx
 // permission. Each also asks for whatever else the compiler may use in that target's functions.
 std::span<const SimdTarget> available_targets();
 SimdTarget best_target();
+inline constexpr SimdTarget kAllTargets[] = {SimdTarget::scalar, SimdTarget::avx2, SimdTarget::avx512, SimdTarget::amx};
+// Why a target is not among the available ones; empty when it is.
+const std::string& why_not(SimdTarget target);
 
 // One logical CPU per physical core of the process's affinity mask, at most the cgroup's CPU quota (rounded up), at
 // least 1. `root` prefixes /proc and /sys in tests.

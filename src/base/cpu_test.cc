@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -158,6 +160,26 @@ TEST(Cpu, TargetsAgreeWithTheCompilersOwnDetection) {
   EXPECT_EQ(targets.size(), amx ? 4u : avx512 ? 3u : avx2 ? 2u : 1u);
   EXPECT_EQ(best_target(), targets.back());
   EXPECT_EQ(simd_target_name(SimdTarget::avx512), "avx512");
+  for (const SimdTarget target : kAllTargets) {
+    EXPECT_EQ(why_not(target).empty(), std::ranges::count(targets, target) == 1) << simd_target_name(target);
+  }
+}
+
+// Linux grants no tile registers to a process with a signal stack too small to save them on.
+[[noreturn]] void exit_unless_only_amx_is_refused() {
+  static std::array<std::byte, 8192> stack;  // enough for AVX-512
+  const stack_t small{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
+  if (sigaltstack(&small, nullptr) != 0) _exit(2);
+  if (best_target() != SimdTarget::avx512 || available_targets().size() != 3) _exit(3);
+  if (!why_not(SimdTarget::avx2).empty() || !why_not(SimdTarget::avx512).empty()) _exit(4);
+  _exit(why_not(SimdTarget::amx).starts_with("the kernel refused this process the tile registers: ") ? 0 : 5);
+}
+TEST(CpuDeathTest, RefusedTileRegistersLeaveTheOtherTargets) {
+  // Asking available_targets() would also ask the kernel, and the child comes by here too: it starts anew, since an
+  // answer is kept and what was granted is inherited.
+  if (!__builtin_cpu_supports("amx-int8")) GTEST_SKIP() << "no AMX here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_unless_only_amx_is_refused(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

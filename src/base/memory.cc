@@ -65,8 +65,15 @@ Status Ledger::charge(MemoryTag tag, size_t bytes) {
                                                 " bytes allowed are taken; raise the memory limit or ask for less");
     }
   } while (!total_.compare_exchange_weak(before, before + bytes));
-  used_[static_cast<size_t>(tag)] += bytes;
+  const size_t used = used_[static_cast<size_t>(tag)] += bytes;
+  const std::scoped_lock lock(peaks_mutex_);
+  if (Peak& peak = peaks_[static_cast<size_t>(tag)]; used > peak.bytes) peak = {used, step_};
   return {};
+}
+
+Ledger::Peak Ledger::peak(MemoryTag tag) const {
+  const std::scoped_lock lock(peaks_mutex_);
+  return peaks_[static_cast<size_t>(tag)];
 }
 
 void Ledger::release(MemoryTag tag, size_t bytes) {

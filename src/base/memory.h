@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 
@@ -28,9 +29,19 @@ class Ledger {
   size_t used(MemoryTag tag) const { return used_[static_cast<size_t>(tag)].load(); }
   size_t total() const { return total_.load(); }
   size_t cap() const { return cap_; }
+  // The most there was under a tag, and in which step it came to that (0: before the first).
+  struct Peak {
+    size_t bytes = 0;
+    uint64_t step = 0;
+  };
+  Peak peak(MemoryTag tag) const;
+  void set_step(uint64_t step) { step_ = step; }
 
  private:
   size_t cap_;
+  std::atomic<uint64_t> step_{0};
+  mutable std::mutex peaks_mutex_;
+  std::array<Peak, static_cast<size_t>(MemoryTag::count)> peaks_{};
   std::atomic<size_t> total_{0};
   std::array<std::atomic<size_t>, static_cast<size_t>(MemoryTag::count)> used_{};
 };

@@ -101,5 +101,21 @@ TEST(MemoryTag, EveryTagHasItsOwnName) {
   }
 }
 
+TEST(Ledger, RemembersPeaksAndTheirStep) {
+  Ledger ledger(1000);
+  ASSERT_TRUE(ledger.charge(MemoryTag::weights, 300));
+  ledger.set_step(7);
+  ASSERT_TRUE(ledger.charge(MemoryTag::kv_scratch, 100));
+  ledger.release(MemoryTag::kv_scratch, 60);
+  ledger.set_step(8);
+  ASSERT_TRUE(ledger.charge(MemoryTag::kv_scratch, 60));  // as much as before, not more
+  EXPECT_EQ(ledger.peak(MemoryTag::weights).bytes, 300u);
+  EXPECT_EQ(ledger.peak(MemoryTag::weights).step, 0u);
+  EXPECT_EQ(ledger.peak(MemoryTag::kv_scratch).bytes, 100u);
+  EXPECT_EQ(ledger.peak(MemoryTag::kv_scratch).step, 7u);
+  EXPECT_FALSE(ledger.charge(MemoryTag::kv_scratch, 5000));
+  EXPECT_EQ(ledger.peak(MemoryTag::kv_scratch).bytes, 100u);
+}
+
 }  // namespace
 }  // namespace kvarto

@@ -90,6 +90,8 @@ HWY_INLINE F32x16 min(const F32x16& a, const F32x16& b) { KVARTO_LANES(a.lane[i]
 HWY_INLINE F32x16 round_even(const F32x16& a) { KVARTO_LANES(std::nearbyint(a.lane[i])); }
 HWY_INLINE F32x16 sqrt(const F32x16& a) { KVARTO_LANES(std::sqrt(a.lane[i])); }
 HWY_INLINE F32x16 abs(const F32x16& a) { KVARTO_LANES(std::fabs(a.lane[i])); }
+// Lanes 1, 0, 3, 2, ...
+HWY_INLINE F32x16 swap_pairs(const F32x16& a) { KVARTO_LANES(a.lane[i ^ 1]); }
 // Lanes below n from a, the others from b.
 HWY_INLINE F32x16 first_n(size_t n, const F32x16& a, const F32x16& b) {
   KVARTO_LANES(static_cast<size_t>(i) < n ? a.lane[i] : b.lane[i]);
@@ -161,6 +163,7 @@ HWY_INLINE F32x16 min(const F32x16& a, const F32x16& b) { return {hn::Min(a.lo, 
 HWY_INLINE F32x16 round_even(const F32x16& a) { return {hn::Round(a.lo), hn::Round(a.hi)}; }
 HWY_INLINE F32x16 sqrt(const F32x16& a) { return {hn::Sqrt(a.lo), hn::Sqrt(a.hi)}; }
 HWY_INLINE F32x16 abs(const F32x16& a) { return {hn::Abs(a.lo), hn::Abs(a.hi)}; }
+HWY_INLINE F32x16 swap_pairs(const F32x16& a) { return {hn::Shuffle2301(a.lo), hn::Shuffle2301(a.hi)}; }
 HWY_INLINE F32x16 first_n(size_t n, const F32x16& a, const F32x16& b) {
   const size_t low = n < 8 ? n : 8;
   return {hn::IfThenElse(hn::FirstN(D8(), low), a.lo, b.lo), hn::IfThenElse(hn::FirstN(D8(), n - low), a.hi, b.hi)};
@@ -220,6 +223,7 @@ HWY_INLINE F32x16 min(const F32x16& a, const F32x16& b) { return {hn::Min(a.v, b
 HWY_INLINE F32x16 round_even(const F32x16& a) { return {hn::Round(a.v)}; }
 HWY_INLINE F32x16 sqrt(const F32x16& a) { return {hn::Sqrt(a.v)}; }
 HWY_INLINE F32x16 abs(const F32x16& a) { return {hn::Abs(a.v)}; }
+HWY_INLINE F32x16 swap_pairs(const F32x16& a) { return {hn::Shuffle2301(a.v)}; }
 HWY_INLINE F32x16 first_n(size_t n, const F32x16& a, const F32x16& b) {
   return {hn::IfThenElse(hn::FirstN(D16(), n), a.v, b.v)};
 }

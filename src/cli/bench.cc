@@ -8,6 +8,7 @@
 
 #include "cli/bench_kernels.h"
 #include "cli/bench_row.h"
+#include "cli/bench_serve.h"
 #include "cli/bench_work.h"
 #include "cli/list.h"
 #include "cli/output.h"
@@ -66,7 +67,8 @@ class Bench {
     }
     if (rows_.empty())
       return fail(ErrorCode::invalid_argument, "no depth fits, nothing was measured; give smaller ones with -d");
-    RETURN_IF_ERROR(put(flags_.json ? bench_json(rows_) : rates_text()));
+    for (BenchRow& row : rows_) row.rates = rates_.of(row.threads);
+    RETURN_IF_ERROR(put(flags_.json ? bench_json(rows_) : bounds_text()));
     return 0;
   }
 
@@ -74,6 +76,14 @@ class Bench {
   // With `recompute` only generation, by an engine that reuses nothing.
   Status run_engine(uint32_t threads, bool recompute) {
     ASSIGN_OR_RETURN(Setting setting, load(threads, recompute));
+    const size_t rows_before = rows_.size();
+    rates_.measure(setting.engine->info().threads);
+    RETURN_IF_ERROR(run_depths(setting));
+    if (rows_.size() > rows_before) rates_.measure(setting.engine->info().threads);
+    return {};
+  }
+
+  Status run_depths(Setting& setting) {
     for (const uint32_t depth : plan_.depths) {
       const uint64_t needed = uint64_t{depth} + std::max(flags_.prompt + 1, flags_.generate + 2);
       const uint32_t longest = setting.engine->info().max_model_len;
@@ -85,7 +95,7 @@ class Bench {
       setting.shared = depth_ids(*setting.engine, depth);
       if (setting.caching) RETURN_IF_ERROR(warm_up(*setting.engine, setting.shared));
       for (const uint32_t batch : plan_.batches) {
-        if (flags_.prompt > 0 && !recompute) RETURN_IF_ERROR(measure(setting, prompt_case(setting, batch)));
+        if (flags_.prompt > 0 && !setting.recompute) RETURN_IF_ERROR(measure(setting, prompt_case(setting, batch)));
         if (flags_.generate > 0) RETURN_IF_ERROR(measure(setting, generation_case(setting, batch)));
       }
     }
@@ -95,6 +105,7 @@ class Bench {
   Result<Setting> load(uint32_t threads, bool recompute) {
     ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags_.model, *std::ranges::max_element(plan_.batches)));
     options.threads = static_cast<int>(threads);
+    options.touch_kv = true;  // a server pays for the first touch of its pages once; here it would be part of each run
     if (recompute) options.enable_prefix_caching = false;
     ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load_engine(flags_.model, options));
     ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(engine->info().model_path));
@@ -146,29 +157,25 @@ class Bench {
 
   Status add_row(const Setting& setting, const Case& c, double tokens_per_s, const std::string& hash) {
     const EngineInfo& info = setting.engine->info();
-    const Rates rates = rates_.of(info.threads);
-    const Bound bound = bound_of(c.cost, rates);
-    const auto tokens = static_cast<double>(c.tokens);
-    BenchRow row{.test = c.test,
-                 .depth = setting.shared.size(),
-                 .batch = c.batch,
-                 .threads = info.threads,
-                 .kv_dtype = info.kv_dtype,
-                 .tokens_per_s = tokens_per_s,
-                 .logits_sha256 = hash,
-                 .rates = rates};
-    if (rates.bytes > 0) row.share_of_bandwidth = c.cost.bytes / tokens * tokens_per_s / rates.bytes;
-    row.bound_tokens_per_s = tokens / bound.seconds;
-    row.bound_by_memory = bound.by_memory;
-    rows_.push_back(row);
-    return flags_.json ? Status() : put(bench_line(row));
+    rows_.push_back({.test = c.test,
+                     .depth = setting.shared.size(),
+                     .batch = c.batch,
+                     .threads = info.threads,
+                     .kv_dtype = info.kv_dtype,
+                     .tokens_per_s = tokens_per_s,
+                     .token_cost = c.cost / static_cast<double>(c.tokens),
+                     .logits_sha256 = hash,
+                     .rates = {}});
+    return flags_.json ? Status() : put(bench_line(rows_.back()));
   }
 
-  std::string rates_text() const {
+  std::string bounds_text() const {
     std::map<int, Rates> rates;
     for (const BenchRow& row : rows_) rates[row.threads] = row.rates;
-    std::string text;
+    std::string text = "\n";
     for (const auto& [threads, of] : rates) text += bench_rates(threads, of);
+    text += bounds_head();
+    for (const BenchRow& row : rows_) text += bounds_line(row);
     return text;
   }
 
@@ -185,6 +192,18 @@ Result<int> bench(const BenchFlags& flags) {
   }
   ASSIGN_OR_RETURN(Plan plan, read_plan(flags));
   return Bench(flags, std::move(plan)).run();
+}
+
+// The parts have flags of their own, which stand behind their word.
+Status refuse_flags_before(const std::string& word, const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) {
+      return fail(ErrorCode::invalid_argument, "`bench " + word + "` loads no model and takes no " +
+                                                   option->get_name() + " before the word " + word +
+                                                   "; its own flags stand behind it");
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -208,7 +227,12 @@ VerbAction declare_bench(CLI::App& app) {
   add_engine_flags(app, flags->model, /*threads=*/false);
   app.footer(app.get_footer() + "\n" + std::string(bench_explanation()));
   const KernelVerb kernels = declare_bench_kernels(app);
-  return [flags, kernels] { return kernels.chosen() ? kernels.run() : bench(*flags); };
+  const BenchServeVerb serve = declare_bench_serve(app);
+  return [&app, flags, kernels, serve]() -> Result<int> {
+    if (!kernels.chosen() && !serve.chosen()) return bench(*flags);
+    RETURN_IF_ERROR(refuse_flags_before(kernels.chosen() ? "kernels" : "serve", app));
+    return kernels.chosen() ? kernels.run() : serve.run();
+  };
 }
 
 }  // namespace kvarto

@@ -9,9 +9,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <span>
 
 #include "cli/bench_row.h"
+#include "cli/options.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "format/printable.h"
 
 namespace kvarto {
@@ -22,10 +25,11 @@ using Json = nlohmann::ordered_json;
 struct Flags {
   std::string filter, target;
   double min_time = 0.1;
+  uint32_t repetitions = 5;
   bool json = false;
 };
 
-// Keeps the one run that it is shown.
+// Keeps the time of each repetition that it is shown.
 class Reporter : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -33,32 +37,36 @@ class Reporter : public benchmark::BenchmarkReporter {
     for (const Run& run : runs) {
       if (run.error_occurred) {
         error_ = run.error_message;
-      } else if (run.iterations > 0) {
-        seconds_ = run.cpu_accumulated_time / static_cast<double>(run.iterations);
+      } else if (run.run_type == Run::RT_Iteration && run.iterations > 0) {
+        seconds_.push_back(run.cpu_accumulated_time / static_cast<double>(run.iterations));
       }
     }
   }
-  Result<double> seconds() const {
+  Result<double> median_seconds() {
     if (!error_.empty()) return fail(ErrorCode::internal, error_);
-    return seconds_;
+    if (seconds_.empty()) return fail(ErrorCode::internal, "google-benchmark reported no run; this is a bug of ours");
+    std::ranges::sort(seconds_);
+    return seconds_[seconds_.size() / 2];
   }
 
  private:
   std::string error_;
-  double seconds_ = 0;
+  std::vector<double> seconds_;
 };
 
 // Seconds of one call. CPU time: a kernel is one thread, and others may want the core.
-Result<double> time_call(const KernelRow& row, double min_time) {
+Result<double> time_call(const KernelRow& row, const Flags& flags) {
   ASSIGN_OR_RETURN(const std::function<void()> call, row.scene());
   const auto body = [&](benchmark::State& state) {
     for (auto _ : state) call();
   };
-  benchmark::RegisterBenchmark(row.name.c_str(), body)->MinTime(min_time);
+  benchmark::RegisterBenchmark(row.name.c_str(), body)
+      ->MinTime(flags.min_time)
+      ->Repetitions(static_cast<int>(flags.repetitions));
   Reporter reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter, ".");
   benchmark::ClearRegisteredBenchmarks();
-  return reporter.seconds();
+  return reporter.median_seconds();
 }
 
 Json row_json(const KernelRow& row, double seconds, const Rates& rates) {
@@ -69,22 +77,23 @@ Json row_json(const KernelRow& row, double seconds, const Rates& rates) {
   return {{"kernel", row.name},
           {"seconds", seconds},
           {"gb_s", row.cost.bytes / seconds / kGiga},
-          {"gop_s", (row.cost.int8 + row.cost.f32) / seconds / kGiga},
-          {"bound_by", bound.by_memory     ? "memory"
-                       : row.cost.int8 > 0 ? "int8"
-                                           : "fma"},
-          {"share_of_bound", bound.seconds / seconds}};
+          {"gop_s", (row.cost.int8 + row.cost.int8_few + row.cost.f32) / seconds / kGiga},
+          {"bound_by", bound.by_memory()       ? "memory"
+                       : row.cost.int8 > 0     ? "int8"
+                       : row.cost.int8_few > 0 ? "int8 few"
+                                               : "fma"},
+          {"share_of_bound", bound.seconds() / seconds}};
 }
 
 std::string head() {
   char text[160];
-  std::snprintf(text, sizeof text, "%-36s %12s %9s %9s  %-7s %8s\n", "kernel", "us", "GB/s", "GOP/s", "bound", "share");
+  std::snprintf(text, sizeof text, "%-36s %12s %9s %9s  %-8s %8s\n", "kernel", "us", "GB/s", "GOP/s", "bound", "share");
   return text;
 }
 
 std::string line(const Json& row) {
   char text[200];
-  std::snprintf(text, sizeof text, "%-36s %12.2f %9.2f %9.1f  %-7s %6.1f %%\n",
+  std::snprintf(text, sizeof text, "%-36s %12.2f %9.2f %9.1f  %-8s %6.1f %%\n",
                 row["kernel"].get<std::string>().c_str(), 1e6 * row["seconds"].get<double>(), row["gb_s"].get<double>(),
                 row["gop_s"].get<double>(), row["bound_by"].get<std::string>().c_str(),
                 100.0 * row["share_of_bound"].get<double>());
@@ -93,13 +102,21 @@ std::string line(const Json& row) {
 
 Result<SimdTarget> find_target(const std::string& name) {
   if (name.empty()) return best_target();
-  std::string known;
-  for (const SimdTarget target : available_targets()) {
-    if (simd_target_name(target) == name) return target;
-    known += (known.empty() ? "" : ", ") + std::string(simd_target_name(target));
+  const auto names = [](std::span<const SimdTarget> targets) {
+    std::string list;
+    for (const SimdTarget target : targets) list += (list.empty() ? "" : ", ") + std::string(simd_target_name(target));
+    return list;
+  };
+  const auto target = std::ranges::find(kAllTargets, name, simd_target_name);
+  if (target == std::end(kAllTargets)) {
+    return fail(ErrorCode::invalid_argument,
+                "--target " + kvarto::quoted(name) + " is unknown; the targets are " + names(kAllTargets));
   }
-  return fail(ErrorCode::invalid_argument,
-              "--target " + kvarto::quoted(name) + " does not run here; give one of " + known);
+  if (std::ranges::count(available_targets(), *target) == 0) {
+    return fail(ErrorCode::invalid_argument, "--target " + name + " does not run here: " + why_not(*target) +
+                                                 "; give one of " + names(available_targets()));
+  }
+  return *target;
 }
 
 Result<std::regex> compile(const std::string& filter) {
@@ -111,7 +128,32 @@ Result<std::regex> compile(const std::string& filter) {
   }
 }
 
+Result<int> show(const Flags& flags, SimdTarget target, const std::vector<KernelRow>& rows,
+                 const std::vector<double>& seconds, const Rates& rates) {
+  Json list = Json::array();
+  for (size_t i = 0; i < rows.size(); ++i) list.push_back(row_json(rows[i], seconds[i], rates));
+  if (flags.json) {
+    const Json json{{"target", simd_target_name(target)},  {"threads", 1},
+                    {"bandwidth_gb_s", rates.bytes / 1e9}, {"fma_gflops", rates.f32 / 1e9},
+                    {"int8_gops", rates.int8 / 1e9},       {"int8_few_gops", rates.int8_few / 1e9},
+                    {"repetitions", flags.repetitions},    {"rows", std::move(list)}};
+    RETURN_IF_ERROR(put(json.dump(2) + "\n"));
+    return 0;
+  }
+  std::string text = std::string(simd_target_name(target)) + "; " + bench_rates(1, rates) + head();
+  for (const Json& row : list) text += line(row);
+  RETURN_IF_ERROR(put(text));
+  return 0;
+}
+
 Result<int> run(const Flags& flags) {
+  constexpr double kLongest = 600;
+  if (!(flags.min_time > 0 && flags.min_time <= kLongest)) {  // also what is no number
+    return fail(ErrorCode::invalid_argument, "--min-time takes seconds above 0 and up to 600, such as 0.5");
+  }
+  if (flags.repetitions == 0 || flags.repetitions > 1000) {
+    return fail(ErrorCode::invalid_argument, "-r " + std::to_string(flags.repetitions) + " is not from 1 to 1000");
+  }
   ASSIGN_OR_RETURN(const SimdTarget target, find_target(flags.target));
   ASSIGN_OR_RETURN(const std::regex filter, compile(flags.filter));
   std::vector<KernelRow> rows;
@@ -123,20 +165,18 @@ Result<int> run(const Flags& flags) {
     return fail(ErrorCode::invalid_argument,
                 "--filter " + kvarto::quoted(flags.filter) + " matches no kernel; see them all without it");
   }
-  const Rates rates = MachineRates(target).of(1);
-  Json json{{"target", simd_target_name(target)},  {"threads", 1},
-            {"bandwidth_gb_s", rates.bytes / 1e9}, {"fma_gflops", rates.f32 / 1e9},
-            {"int8_gops", rates.int8 / 1e9},       {"rows", Json::array()}};
-  if (!flags.json) {
-    RETURN_IF_ERROR(put(std::string(simd_target_name(target)) + "; " + bench_rates(1, rates) + head()));
+  MachineRates machine(target);
+  machine.measure(1);
+  std::vector<double> seconds;
+  {
+    Progress progress("kernels");
+    for (const KernelRow& row : rows) {
+      progress.show(seconds.size(), rows.size(), row.name);
+      ASSIGN_OR_RETURN(seconds.emplace_back(), time_call(row, flags));
+    }
   }
-  for (const KernelRow& row : rows) {
-    ASSIGN_OR_RETURN(const double seconds, time_call(row, flags.min_time));
-    json["rows"].push_back(row_json(row, seconds, rates));
-    if (!flags.json) RETURN_IF_ERROR(put(line(json["rows"].back())));
-  }
-  if (flags.json) RETURN_IF_ERROR(put(json.dump(2) + "\n"));
-  return 0;
+  machine.measure(1);
+  return show(flags, target, rows, seconds, machine.of(1));
 }
 
 constexpr char kExplanation[] =
@@ -147,11 +187,12 @@ constexpr char kExplanation[] =
     "  kernel  its data and shape: matmul/FORMAT/OUTPUTSxINPUTS/rows:N with weights from memory; attend_decode/KV\n"
     "          dtype/KEYS with KV from memory; attend_prefill/KV dtype/HISTORY+rows:N; append to blocks in memory;\n"
     "          the others on 64 rows in the caches\n"
-    "  us      CPU time of a call, on one thread\n"
+    "  us      CPU time of a call, on one thread; the median of -r repetitions\n"
     "  GB/s    weights or KV read (append: written); of the others all values read and written\n"
     "  GOP/s   operations, a multiply-add being two and an exponential 24\n"
-    "  bound   what takes longest at the machine's rates: memory, int8 or fma\n"
-    "  share   the time that this bound allows, of the time taken";
+    "  bound   what takes longest at the machine's rates: memory, int8 (few: at most 16 rows, without tiles) or fma\n"
+    "  share   the time that this bound allows, of the time taken. Rates are measured before and after the rows, the\n"
+    "          larger counts; they are measurements with noise, so a share may exceed 100 %";
 
 }  // namespace
 
@@ -160,7 +201,8 @@ KernelVerb declare_bench_kernels(CLI::App& bench) {
   CLI::App* app = bench.add_subcommand("kernels", "Each kernel alone, against what bounds it on this machine");
   app->add_option("--filter", flags->filter, "Only kernels whose name this regular expression finds");
   app->add_option("--target", flags->target, "SIMD target: scalar, avx2, avx512, amx; the best one when not given");
-  app->add_option("--min-time", flags->min_time, "Seconds each kernel runs at least")->check(CLI::PositiveNumber);
+  app->add_option("--min-time", flags->min_time, "Seconds each repetition runs at least, up to 600");
+  add_count(*app, "-r,--repetitions", flags->repetitions, "Runs of each kernel, of which the median is shown");
   app->add_flag("--json", flags->json, "One object: the machine's rates, and rows");
   app->footer(kExplanation);
   return {[app] { return app->parsed(); }, [flags] { return run(*flags); }};

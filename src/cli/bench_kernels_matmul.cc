@@ -97,9 +97,9 @@ KernelRow quantised_row(SimdTarget target, const WeightFormat& format, const Sha
                                memory->data() + whole_lines(row_bytes));
     };
   };
-  return {.name = row_name(name, shape, rows),
-          .cost = {.int8 = operations(shape, rows), .bytes = static_cast<double>(matrix.bytes())},
-          .scene = scene};
+  Cost cost = quantised_cost(operations(shape, rows), rows);
+  cost.bytes = static_cast<double>(matrix.bytes());
+  return {.name = row_name(name, shape, rows), .cost = cost, .scene = scene};
 }
 
 KernelRow float_row(SimdTarget target, const Shape& shape, size_t rows, const std::shared_ptr<WeightRing>& ring) {

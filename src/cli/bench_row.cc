@@ -8,54 +8,93 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kGiga = 1e9;
+constexpr double kMega = 1e6, kGiga = 1e9;
 
-double share_of_bound(const BenchRow& row) {
-  return row.bound_tokens_per_s > 0 ? row.tokens_per_s / row.bound_tokens_per_s : 0.0;
+// Of the time that the row took, the shares that its parts take at the machine's rates.
+struct Shares {
+  double memory, int8, f32, bound;
+};
+Shares shares_of(const BenchRow& row) {
+  const Bound bound = bound_of(row.token_cost, row.rates);
+  const double speed = row.tokens_per_s;
+  return {speed * bound.memory, speed * bound.int8, speed * bound.f32, speed * bound.seconds()};
 }
-const char* bound_by(const BenchRow& row) { return row.bound_by_memory ? "memory" : "arithmetic"; }
+
+double bound_tokens_per_s(const BenchRow& row) {  // 0: unknown
+  const double seconds = bound_of(row.token_cost, row.rates).seconds();
+  return seconds > 0 ? 1 / seconds : 0.0;
+}
+const char* bound_by(const BenchRow& row) {
+  return bound_of(row.token_cost, row.rates).by_memory() ? "memory" : "arithmetic";
+}
+double int8_operations(const BenchRow& row) { return row.token_cost.int8 + row.token_cost.int8_few; }
 
 Json row_json(const BenchRow& row) {
+  const Shares shares = shares_of(row);
   return {{"test", row.test},
           {"depth", row.depth},
           {"batch", row.batch},
           {"threads", row.threads},
           {"kv_dtype", row.kv_dtype},
           {"tokens_per_s", row.tokens_per_s},
-          {"share_of_bandwidth", row.share_of_bandwidth},
-          {"bound_tokens_per_s", row.bound_tokens_per_s},
+          {"bytes_per_token", row.token_cost.bytes},
+          {"int8_ops_per_token", int8_operations(row)},
+          {"f32_ops_per_token", row.token_cost.f32},
+          {"share_of_bandwidth", shares.memory},
+          {"share_of_int8", shares.int8},
+          {"share_of_fma", shares.f32},
+          {"bound_tokens_per_s", bound_tokens_per_s(row)},
           {"bound_by", bound_by(row)},
-          {"share_of_bound", share_of_bound(row)},
+          {"share_of_bound", shares.bound},
           {"logits_sha256", row.logits_sha256},
           {"bandwidth_gb_s", row.rates.bytes / kGiga},
           {"fma_gflops", row.rates.f32 / kGiga},
-          {"int8_gops", row.rates.int8 / kGiga}};
+          {"int8_gops", row.rates.int8 / kGiga},
+          {"int8_few_gops", row.rates.int8_few / kGiga},
+          {"sha256_gb_s", row.rates.sha256 / kGiga}};
 }
+
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  char text[300];
+  std::snprintf(text, sizeof text, pattern, args...);
+  return text;
+}
+
+// Which row it is: begins both tables.
+std::string key(const BenchRow& row) {
+  return format("%-16s %7llu %6u %8d", row.test.c_str(), static_cast<unsigned long long>(row.depth), row.batch,
+                row.threads);
+}
+std::string key_head() { return format("%-16s %7s %6s %8s", "test", "depth", "batch", "threads"); }
 
 }  // namespace
 
-std::string bench_head() {
-  char text[200];
-  std::snprintf(text, sizeof text, "%-16s %7s %6s %8s  %-10s %12s %10s %12s %-10s %8s  %s\n", "test", "depth", "batch",
-                "threads", "kv_dtype", "tokens/s", "bandwidth", "bound", "by", "share", "logits");
-  return text;
-}
+std::string bench_head() { return key_head() + format("  %-10s %12s  %s\n", "kv_dtype", "tokens/s", "logits"); }
 
 std::string bench_line(const BenchRow& row) {
-  char text[300];
-  std::snprintf(text, sizeof text, "%-16s %7llu %6u %8d  %-10s %12.2f %8.1f %% %12.1f %-10s %6.1f %%  %.12s\n",
-                row.test.c_str(), static_cast<unsigned long long>(row.depth), row.batch, row.threads,
-                row.kv_dtype.c_str(), row.tokens_per_s, 100.0 * row.share_of_bandwidth, row.bound_tokens_per_s,
-                bound_by(row), 100.0 * share_of_bound(row), row.logits_sha256.c_str());
-  return text;
+  return key(row) +
+         format("  %-10s %12.2f  %.12s\n", row.kv_dtype.c_str(), row.tokens_per_s, row.logits_sha256.c_str());
+}
+
+std::string bounds_head() {
+  return key_head() + format(" %9s %9s %9s %9s %7s %7s %10s %-10s %7s\n", "MB", "int8 Mop", "f32 Mop", "bandwidth",
+                             "int8", "fma", "bound", "by", "share");
+}
+
+std::string bounds_line(const BenchRow& row) {
+  const Shares shares = shares_of(row);
+  return key(row) + format(" %9.2f %9.1f %9.1f %7.1f %% %5.1f %% %5.1f %% %10.1f %-10s %5.1f %%\n",
+                           row.token_cost.bytes / kMega, int8_operations(row) / kMega, row.token_cost.f32 / kMega,
+                           100 * shares.memory, 100 * shares.int8, 100 * shares.f32, bound_tokens_per_s(row),
+                           bound_by(row), 100 * shares.bound);
 }
 
 std::string bench_rates(int threads, const Rates& rates) {
-  char text[200];
-  std::snprintf(text, sizeof text,
-                "this machine, %d thread%s: reads %.1f GB/s, %.0f GFLOP/s of FMA, %.0f GOP/s of int8\n", threads,
-                threads == 1 ? "" : "s", rates.bytes / kGiga, rates.f32 / kGiga, rates.int8 / kGiga);
-  return text;
+  return format(
+      "this machine, %d thread%s: reads %.1f GB/s, %.0f GFLOP/s of FMA, %.0f GOP/s of int8, %.0f for at most 16 rows\n",
+      threads, threads == 1 ? "" : "s", rates.bytes / kGiga, rates.f32 / kGiga, rates.int8 / kGiga,
+      rates.int8_few / kGiga);
 }
 
 std::string bench_json(const std::vector<BenchRow>& rows) {
@@ -65,24 +104,27 @@ std::string bench_json(const std::vector<BenchRow>& rows) {
 }
 
 std::string_view bench_explanation() {
-  return "Columns:\n"
+  return "Columns of what was measured:\n"
          "  test       pp512: prompts of 512 tokens, until the first token; tg128: 128 tokens generated behind the "
          "first\n"
          "  depth      tokens already in the cache, which the sequences of a batch share\n"
          "  tokens/s   of all sequences together; the median of -r runs, after one that is not timed\n"
-         "  bandwidth  weights (once a step) and KV (once a step and sequence) read per second, as a share of what as\n"
-         "             many threads read from memory on this machine, measured in the same run\n"
-         "  bound, by  tokens per second that the machine's rates allow. Either memory: those bytes at that bandwidth; "
-         "or\n"
-         "             arithmetic: multiply-adds of quantised weights at the measured int8 rate, those of other "
-         "weights\n"
-         "             and of attention at the measured FMA rate; whichever takes longer\n"
-         "  share      tokens/s of bound; of what fits the caches it may be more than all\n"
          "  logits     start of the SHA-256 of the logits that chose the tokens. Equal for runs that differ in "
          "threads,\n"
          "             SIMD target, steps (--max-num-batched-tokens) or blocks; not for another -p, -n, -d, -b, "
          "--seed,\n"
          "             KV dtype or --reference\n"
+         "Columns of what bounds it, at rates that are measured before and after the rows (the larger counts; a rate\n"
+         "is a measurement with noise, so a share may exceed 100 %):\n"
+         "  MB         read per token: weights once a step, KV once a step and sequence\n"
+         "  int8 Mop,  million operations per token, a multiply-add being two: of quantised weights; of other weights\n"
+         "  f32 Mop    and of attention\n"
+         "  bandwidth  of the time taken, what reading those bytes takes at this machine's read rate\n"
+         "  int8       likewise the int8 operations at their rate: that of the kernel for at most 16 rows or for "
+         "more\n"
+         "  fma        likewise the float operations at the rate of fused multiply-adds\n"
+         "  bound, by  tokens per second that these allow: memory, or arithmetic (int8 and fma together)\n"
+         "  share      tokens/s of bound; of what fits the caches it may be more than all\n"
          "--json has the same per row, and the machine's rates. `kvarto bench kernels --help`: the parts, one by one.";
 }
 

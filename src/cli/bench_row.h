@@ -1,4 +1,4 @@
-// One row of `kvarto bench`: what was measured and what bounds it, as a line of a table and as JSON. Plain data; any
+// One row of `kvarto bench`: what was measured and what bounds it, as lines of two tables and as JSON. Plain data; any
 // thread.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/machine_rates.h"
+#include "cli/step_cost.h"
 
 namespace kvarto {
 
@@ -18,15 +18,17 @@ struct BenchRow {
   int threads = 0;
   std::string kv_dtype;
   double tokens_per_s = 0;
-  double share_of_bandwidth = 0;  // of what the machine reads per second
-  double bound_tokens_per_s = 0;  // that the machine's rates allow; 0 when they are unknown
-  bool bound_by_memory = false;
+  Cost token_cost;  // on average
   std::string logits_sha256;
   Rates rates;  // of the same run and as many threads
 };
 
+// What was measured; the line can be shown before the rates are known.
 std::string bench_head();
 std::string bench_line(const BenchRow& row);
+// What bounds it.
+std::string bounds_head();
+std::string bounds_line(const BenchRow& row);
 std::string bench_rates(int threads, const Rates& rates);  // a line
 std::string bench_json(const std::vector<BenchRow>& rows);
 // What the columns mean: for the help.

@@ -52,6 +52,27 @@ Status submit_all(Engine& engine, const std::vector<uint32_t>& lengths, std::mt1
   return {};
 }
 
+// What the sequences hold and what their open blocks leave empty, averaged over the steps.
+class Occupancy {
+ public:
+  void count(const EngineStats& stats, const KvLayout& layout) {
+    if (stats.running == 0) return;  // the last ended in this step
+    const double live =
+        static_cast<double>(stats.kv.live_bytes) / static_cast<double>(layout.bytes_per_token()) / stats.running;
+    // A sequence has one open block, in which every number of empty slots from 0 on is as likely.
+    const double empty = (layout.block_tokens() - 1) / 2.0;
+    live_tokens_ += live;
+    expected_ += empty / (live + empty);
+    ++steps_;
+  }
+  double live_tokens() const { return steps_ > 0 ? live_tokens_ / steps_ : 0.0; }  // of a running sequence
+  double expected_waste() const { return steps_ > 0 ? expected_ / steps_ : 0.0; }
+
+ private:
+  double live_tokens_ = 0, expected_ = 0;
+  int steps_ = 0;
+};
+
 }  // namespace
 
 Result<int> bench_waste(const BenchFlags& flags) {
@@ -60,7 +81,12 @@ Result<int> bench_waste(const BenchFlags& flags) {
   std::mt19937_64 random(flags.seed);
   RETURN_IF_ERROR(submit_all(*engine, lengths, random));
   uint32_t most_running = 0;
-  while (engine->step()) most_running = std::max(most_running, engine->stats().running);
+  Occupancy occupancy;
+  while (engine->step()) {
+    const EngineStats stats = engine->stats();
+    most_running = std::max(most_running, stats.running);
+    occupancy.count(stats, engine->cache().layout());
+  }
   RETURN_IF_ERROR(engine->health());
 
   const EngineStats stats = engine->stats();
@@ -76,6 +102,8 @@ Result<int> bench_waste(const BenchFlags& flags) {
                                     {"tokens", tokens},
                                     {"block_size", engine->cache().layout().block_tokens()},
                                     {"waste_mean", stats.waste_mean},
+                                    {"waste_expected", occupancy.expected_waste()},
+                                    {"live_tokens_mean", occupancy.live_tokens()},
                                     {"waste_at_peak", stats.waste_at_peak},
                                     {"peak_active_bytes", stats.peak_active_bytes},
                                     {"reservation_bytes", reserved},
@@ -85,17 +113,19 @@ Result<int> bench_waste(const BenchFlags& flags) {
     RETURN_IF_ERROR(put(json.dump() + "\n"));
     return 0;
   }
-  char text[400];
-  std::snprintf(
-      text, sizeof text,
-      "waste %.2f %% mean, %.2f %% at the peak; the same pool holds %.1fx the sequences of a reservation of %u tokens "
-      "each\n(%u sequences of %u to %u tokens, log-uniform, seed %llu, %llu tokens; %u at once, %llu preemptions; peak "
-      "%s against %s reserved)\n",
-      100.0 * stats.waste_mean, 100.0 * stats.waste_at_peak, times, kReservation, kSequences, kShortest, kLongest,
-      static_cast<unsigned long long>(flags.seed), static_cast<unsigned long long>(tokens), most_running,
-      static_cast<unsigned long long>(stats.preemptions),
-      human_bytes(static_cast<double>(stats.peak_active_bytes)).c_str(),
-      human_bytes(static_cast<double>(reserved) * kSequences).c_str());
+  char text[500];
+  std::snprintf(text, sizeof text,
+                "waste %.2f %% mean (expected %.2f %%: half a block of each sequence, which hold %.0f tokens on "
+                "average), %.2f %% "
+                "at the peak; the same pool holds %.1fx the sequences of a reservation of %u tokens each\n(%u "
+                "sequences of %u to %u tokens, log-uniform, seed %llu, %llu tokens; %u at once, %llu preemptions; peak "
+                "%s against %s reserved)\n",
+                100.0 * stats.waste_mean, 100.0 * occupancy.expected_waste(), occupancy.live_tokens(),
+                100.0 * stats.waste_at_peak, times, kReservation, kSequences, kShortest, kLongest,
+                static_cast<unsigned long long>(flags.seed), static_cast<unsigned long long>(tokens), most_running,
+                static_cast<unsigned long long>(stats.preemptions),
+                human_bytes(static_cast<double>(stats.peak_active_bytes)).c_str(),
+                human_bytes(static_cast<double>(reserved) * kSequences).c_str());
   RETURN_IF_ERROR(put(text));
   return 0;
 }

@@ -226,10 +226,10 @@ VerbAction declare_inspect(CLI::App& app) {
   add_model_flag(app, flags->model, /*required=*/false);
   app.add_flag("--json", flags->json, "One JSON object, kv_bytes_per_token among its fields");
   app.add_flag("--list-architectures", flags->list_architectures, "What models this program can run");
-  app.add_flag(
-      "--numerics", flags->numerics,
-      "Run a built-in prompt on every SIMD target and compare the bytes of the KV blocks; without MODEL on the tiny "
-      "models inside the program");
+  app.add_flag("--numerics", flags->numerics,
+               "Run a built-in prompt on every SIMD target and compare KV blocks and logits bit for bit; without MODEL "
+               "on the tiny "
+               "models inside the program");
   add_count(app, "--threads", flags->model.engine.threads,
             "Compute threads of --numerics; 0: one per usable physical core");
   add_plan_flags(app, flags->model);

@@ -4,10 +4,12 @@
 #include <barrier>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "ops/rate_kernels.h"
 
@@ -41,27 +43,23 @@ uint64_t sum(const uint64_t* words, size_t count) {
   return total;
 }
 
-// Read together, then timed: short enough that some pass undisturbed.
-constexpr size_t kSlices = 8;
+// Read together, then timed: short enough that some pass undisturbed. Each slice is read once; the last ones are not
+// read at all, for what was written last is what the caches hold when reading begins.
+constexpr size_t kSlices = 48, kSlicesRead = 36;
 
 // The best slice, read by all threads at once; bytes per second.
 double read_slices(const Slab& memory, int threads) {
   const size_t words = memory.size() / sizeof(uint64_t) / kSlices / static_cast<size_t>(threads);
   const auto* data = reinterpret_cast<const uint64_t*>(memory.data());
   std::vector<Clock::time_point> marks;
-  marks.reserve(1000);
-  bool done = false;
-  const auto mark = [&]() noexcept {
-    marks.push_back(Clock::now());
-    done = (marks.back() - marks.front() > std::chrono::milliseconds(100) && marks.size() > 2) ||
-           marks.size() == marks.capacity();
-  };
+  marks.reserve(kSlicesRead + 1);
+  const auto mark = [&]() noexcept { marks.push_back(Clock::now()); };
   std::barrier together(threads, mark);
   std::vector<uint64_t> sums(static_cast<size_t>(threads));
   const auto read = [&](size_t thread) {
     uint64_t total = 0;
     together.arrive_and_wait();
-    for (size_t slice = 0; !done; slice = (slice + 1) % kSlices) {
+    for (size_t slice = 0; slice < kSlicesRead; ++slice) {
       total += sum(data + (slice * sums.size() + thread) * words, words);
       together.arrive_and_wait();
     }
@@ -76,15 +74,6 @@ double read_slices(const Slab& memory, int threads) {
   return static_cast<double>(words * sizeof(uint64_t) * sums.size()) / std::chrono::duration<double>(best).count();
 }
 
-double measure_reads(int threads) {
-  const size_t bytes = cold_bytes();
-  Result<Slab> memory = Slab::allocate(bytes, MemoryTag::staging, nullptr);
-  if (!memory || bytes == 0) return 0;
-  // Written once: unwritten pages would all be the same page of zeros.
-  for (size_t at = 0; at < bytes; at += 4096) memory->data()[at] = std::byte{1};
-  return read_slices(*memory, threads);
-}
-
 // --- arithmetic
 
 double timed(const RateLoop& loop, size_t rounds) {
@@ -97,17 +86,22 @@ double timed(const RateLoop& loop, size_t rounds) {
   return seconds;
 }
 
-// The best of many short runs: what disturbs one run is not the machine's rate.
-double best_rate(const RateLoop& loop) {
-  constexpr double kRunSeconds = 0.0005, kSeconds = 0.08;
-  size_t rounds = 1;
-  while (timed(loop, rounds) < kRunSeconds) rounds *= 2;
+constexpr double kRunSeconds = 0.0005, kSeconds = 0.08;
+
+// `run` does `work`. The best of many runs: what disturbs one run is not the machine's rate.
+double best_rate(double work, const std::function<double()>& run) {
   const Clock::time_point start = Clock::now();
   double best = 0;
   do {
-    best = std::max(best, loop.operations * static_cast<double>(rounds) / timed(loop, rounds));
+    best = std::max(best, work / run());
   } while (seconds_since(start) < kSeconds);
   return best;
+}
+
+double loop_rate(const RateLoop& loop) {
+  size_t rounds = 1;
+  while (timed(loop, rounds) < kRunSeconds) rounds *= 2;
+  return best_rate(loop.operations * static_cast<double>(rounds), [&] { return timed(loop, rounds); });
 }
 
 // All threads at once: clocks drop when all compute.
@@ -119,32 +113,57 @@ double measure_loop(const RateLoop& loop, int threads) {
     for (double& rate : rates) {
       workers.emplace_back([&] {
         all_there.arrive_and_wait();
-        rate = best_rate(loop);
+        rate = loop_rate(loop);
       });
     }
   }
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
-}  // namespace
-
-size_t cold_bytes() { return std::min(size_t{512} << 20, available_memory_bytes() / 4) & ~size_t{4095}; }
-
-double MachineRates::read_bytes_per_s(int threads) {
-  const auto found = bytes_.find(threads);
-  if (found != bytes_.end()) return found->second;
-  return bytes_[threads] = measure_reads(std::max(threads, 1));
+double measure_sha256() {
+  const std::vector<std::byte> data(size_t{256} << 10);
+  return best_rate(static_cast<double>(data.size()), [&] {
+    const Clock::time_point start = Clock::now();
+    Sha256 hash;
+    hash.update(data);
+    const Sha256Digest digest = hash.finish();
+    const double seconds = seconds_since(start);
+    volatile uint8_t keep = digest[0];
+    (void)keep;
+    return seconds;
+  });
 }
 
-Rates MachineRates::of(int threads) {
-  const auto found = rates_.find(threads);
-  if (found != rates_.end()) return found->second;
+}  // namespace
+
+size_t cold_bytes() { return std::min(size_t{1536} << 20, available_memory_bytes() / 4) & ~size_t{4095}; }
+
+double measure_reads(int threads) {
+  const size_t bytes = cold_bytes();
+  Result<Slab> memory = Slab::allocate(bytes, MemoryTag::staging, nullptr);
+  if (!memory || bytes == 0) return 0;
+  // Written once: unwritten pages would all be the same page of zeros.
+  for (size_t at = 0; at < bytes; at += 4096) memory->data()[at] = std::byte{1};
+  return read_slices(*memory, std::max(threads, 1));
+}
+
+void MachineRates::measure(int threads) {
   const RateLoops loops = rate_loops(target_);
-  Rates rates;
-  rates.bytes = read_bytes_per_s(threads);
-  rates.f32 = measure_loop(loops.fma, std::max(threads, 1));
-  rates.int8 = measure_loop(loops.int8, std::max(threads, 1));
-  return rates_[threads] = rates;
+  Rates& best = rates_[threads];
+  const auto keep = [](double& rate, double measured) { rate = std::max(rate, measured); };
+  const auto loop = [&](const RateLoop& l) { return measure_loop(l, std::max(threads, 1)); };
+  keep(best.bytes, measure_reads(threads));
+  keep(best.f32, loop(loops.fma));
+  keep(best.int8, loop(loops.int8));
+  // A product of few rows has no use for AMX tiles and runs on AVX-512.
+  const bool tiles = target_ == SimdTarget::amx;
+  keep(best.int8_few, tiles ? loop(rate_loops(SimdTarget::avx512).int8) : best.int8);
+  keep(best.sha256, measure_sha256());
+}
+
+Rates MachineRates::of(int threads) const {
+  const auto found = rates_.find(threads);
+  return found == rates_.end() ? Rates() : found->second;
 }
 
 }  // namespace kvarto

@@ -1,5 +1,6 @@
-// How fast this machine reads memory and multiplies: what bounds every figure of speed. One object measures each rate
-// once per number of threads, in a fraction of a second. Main thread, while nothing else computes.
+// How fast this machine reads memory, multiplies and hashes: what bounds every figure of speed. A rate is a
+// measurement, with noise: others may want the memory at that moment. So each is taken before and after what it bounds,
+// and the larger counts. Main thread, while nothing else computes.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +12,29 @@ namespace kvarto {
 
 // Of all threads together, per second; a multiply-add is two operations. 0: unknown.
 struct Rates {
-  double bytes = 0;  // read from memory that no cache holds
-  double f32 = 0;    // fused multiply-adds in registers
-  double int8 = 0;   // dot products of 32 codes, scaled and summed in float, from the first-level cache
+  double bytes = 0;     // read from memory that no cache holds
+  double f32 = 0;       // fused multiply-adds in registers
+  double int8 = 0;      // dot products of 32 codes, scaled and summed in float, from the first-level cache
+  double int8_few = 0;  // the same as the kernel for few rows computes them, which has no tiles
+  double sha256 = 0;    // bytes hashed, by one thread whatever the number
 };
 
-// What is touched in turn so that each part is out of the caches when its turn comes again: more than the last cache of
-// most machines, small beside a model, and less where memory is short.
+// What is touched in turn so that each part is out of the caches when its turn comes again: five times the largest last
+// cache that we know of, and less where memory is short.
 size_t cold_bytes();
+
+// Bytes per second that `threads` threads read; 0 when there is no memory to try it.
+double measure_reads(int threads);
 
 class MachineRates {
  public:
   explicit MachineRates(SimdTarget target = best_target()) : target_(target) {}
-  // bytes is 0 when there is no memory to try it.
-  Rates of(int threads);
-  double read_bytes_per_s(int threads);  // that rate alone
+  void measure(int threads);  // takes a second
+  // The larger of each rate over all measurements; all 0 before the first.
+  Rates of(int threads) const;
 
  private:
   SimdTarget target_;
-  std::map<int, double> bytes_;
   std::map<int, Rates> rates_;
 };
 

@@ -55,9 +55,7 @@ Result<int> run_prompt(Engine& engine, const Flags& flags, const std::string& pr
   }
   const bool stopped = interrupted();
   if (!flags.model.quiet) {
-    MachineRates rates;
-    note_lines("\n" + describe(make_figures(engine, generation),
-                               stopped ? 0.0 : rates.read_bytes_per_s(engine.info().threads)));
+    note_lines("\n" + describe(make_figures(engine, generation), stopped ? 0.0 : measure_reads(engine.info().threads)));
   }
   return stopped ? kExitInterrupted : 0;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/figures.h"
+#include "ops/quant.h"
 #include "ops/weight/weight.h"
 
 namespace kvarto {
@@ -22,16 +23,26 @@ double visible_keys(uint64_t first, uint64_t count, uint64_t window) {
 
 Cost& Cost::operator+=(const Cost& other) {
   int8 += other.int8;
+  int8_few += other.int8_few;
   f32 += other.f32;
   bytes += other.bytes;
   return *this;
 }
 
+Cost operator/(const Cost& cost, double parts) {
+  return {cost.int8 / parts, cost.int8_few / parts, cost.f32 / parts, cost.bytes / parts};
+}
+
+Cost quantised_cost(double operations, uint64_t rows) {
+  constexpr uint64_t kFewRows = kQuantTile;  // as ops/quant_matmul.cc chooses
+  return rows <= kFewRows ? Cost{.int8_few = operations} : Cost{.int8 = operations};
+}
+
 Bound bound_of(const Cost& cost, const Rates& rates) {
   const auto time = [](double work, double rate) { return rate > 0 ? work / rate : 0.0; };
-  const double memory = time(cost.bytes, rates.bytes);
-  const double arithmetic = time(cost.int8, rates.int8) + time(cost.f32, rates.f32);
-  return {std::max(memory, arithmetic), memory > arithmetic};
+  return {.memory = time(cost.bytes, rates.bytes),
+          .int8 = time(cost.int8, rates.int8) + time(cost.int8_few, rates.int8_few),
+          .f32 = time(cost.f32, rates.f32)};
 }
 
 MatrixSizes matrix_sizes(std::span<const GgufTensor> tensors, bool reference) {
@@ -65,11 +76,13 @@ double StepCost::attention(uint64_t first, uint64_t count) const {
   return operations;
 }
 
-Cost StepCost::tokens(uint64_t first, uint64_t count, uint64_t logit_rows) const {
-  const auto rows = static_cast<double>(count), logits = static_cast<double>(logit_rows);
-  return {.int8 = 2 * (rows * sizes_.int8 + logits * sizes_.head_int8),
-          .f32 = 2 * (rows * sizes_.f32 + logits * sizes_.head_f32) + attention(first, count),
-          .bytes = kv_read_bytes(layout_, first + count)};
+Cost StepCost::part(const Part& part) const {
+  const auto rows = static_cast<double>(part.count), logits = part.logits ? 1.0 : 0.0;
+  Cost cost{.f32 = 2 * (rows * sizes_.f32 + logits * sizes_.head_f32) + attention(part.first, part.count),
+            .bytes = kv_read_bytes(layout_, part.first + part.count)};
+  cost += quantised_cost(2 * rows * sizes_.int8, part.rows);
+  cost += quantised_cost(2 * logits * sizes_.head_int8, part.logit_rows);
+  return cost;
 }
 
 Cost StepCost::prompts(uint64_t depth, uint32_t batch, uint32_t count) const {
@@ -77,7 +90,11 @@ Cost StepCost::prompts(uint64_t depth, uint32_t batch, uint32_t count) const {
   Cost cost{.bytes = static_cast<double>(steps) * pass_bytes_};
   for (uint64_t done = 0; done < count; done += step_tokens_) {
     const uint64_t chunk = std::min<uint64_t>(step_tokens_, count - done);
-    const Cost one = tokens(depth + done, chunk, done + chunk == count ? 1 : 0);
+    const Cost one = part({.first = depth + done,
+                           .count = chunk,
+                           .logits = done + chunk == count,
+                           .rows = std::min<uint64_t>(step_tokens_, chunk * batch),
+                           .logit_rows = batch});
     for (uint32_t i = 0; i < batch; ++i) cost += one;
   }
   return cost;
@@ -86,7 +103,7 @@ Cost StepCost::prompts(uint64_t depth, uint32_t batch, uint32_t count) const {
 Cost StepCost::generation(uint64_t length, uint32_t batch, uint32_t count) const {
   Cost cost{.bytes = count * pass_bytes_};
   for (uint64_t i = 0; i < count; ++i) {
-    const Cost one = tokens(length + i, 1, 1);
+    const Cost one = part({.first = length + i, .count = 1, .logits = true, .rows = batch, .logit_rows = batch});
     for (uint32_t sequence = 0; sequence < batch; ++sequence) cost += one;
   }
   return cost;

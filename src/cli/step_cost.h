@@ -14,16 +14,22 @@
 namespace kvarto {
 
 struct Cost {
-  double int8 = 0;   // operations of quantised weights with int8 activations; a multiply-add is two
-  double f32 = 0;    // operations of float weights, and of attention
-  double bytes = 0;  // weights and KV
+  double int8 = 0;      // operations of quantised weights with int8 activations of many rows; a multiply-add is two
+  double int8_few = 0;  // the same where the kernel for few rows computes them
+  double f32 = 0;       // operations of float weights, and of attention
+  double bytes = 0;     // weights and KV
   Cost& operator+=(const Cost& other);
 };
+Cost operator/(const Cost& cost, double parts);
+// `operations` of quantised weights in a product of `rows` rows.
+Cost quantised_cost(double operations, uint64_t rows);
 
-// The time that a cost takes at least, when reading hides behind computing or the other way round.
+// The seconds that each part of a cost takes at least. Reading may hide behind computing or the other way round;
+// arithmetic of two kinds is done one after the other.
 struct Bound {
-  double seconds = 0;
-  bool by_memory = false;  // else by arithmetic
+  double memory = 0, int8 = 0, f32 = 0;
+  bool by_memory() const { return memory > int8 + f32; }
+  double seconds() const { return by_memory() ? memory : int8 + f32; }
 };
 Bound bound_of(const Cost& cost, const Rates& rates);  // rates of 0 bound nothing
 
@@ -37,7 +43,7 @@ MatrixSizes matrix_sizes(std::span<const GgufTensor> tensors, bool reference);
 
 // The costs of one model. A step of prompts computes at most `step_tokens` tokens and reads all weights once and, per
 // sequence, its KV once; only the last token of a prompt has logits. Norms, rotations, activations and the writing of
-// KV are left out.
+// KV are left out. Where a step's rows depend on how prompts share it, more rows and so the faster kernel are assumed.
 class StepCost {
  public:
   StepCost(ModelConfig config, const MatrixSizes& sizes, KvLayout layout, size_t pass_bytes, uint32_t step_tokens);
@@ -50,8 +56,14 @@ class StepCost {
   Cost recompute(uint64_t length, uint32_t batch, uint32_t count) const;
 
  private:
-  // Without the bytes of weights.
-  Cost tokens(uint64_t first, uint64_t count, uint64_t logit_rows) const;
+  // One sequence's part of a step, without the bytes of weights. The step has `rows` rows in all, `logit_rows` of them
+  // with logits.
+  struct Part {
+    uint64_t first, count;
+    bool logits;
+    uint64_t rows, logit_rows;
+  };
+  Cost part(const Part& part) const;
   double attention(uint64_t first, uint64_t count) const;
 
   ModelConfig config_;

@@ -276,6 +276,37 @@ TEST(Attend, WindowIncludesTheTokenItself) {
   EXPECT_FLOAT_EQ(out[11 * 16 + 1], 1.0f);
 }
 
+// NaN and infinity in a query or a key are seen by the rows that meet them, whatever splits lie between, and by no
+// other.
+TEST(Attend, NaNReachesExactlyTheRowsThatSeeIt) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+  constexpr uint32_t kTokens = 600, kWindow = 300;
+  for (const uint32_t window : {0u, kWindow}) {
+    for (const KvDtype dtype : {KvDtype::f32, KvDtype::f16, KvDtype::bf16}) {
+      const Case c{.window = window, .dtype = dtype};
+      const std::vector<float> clean = Scene(c, kTokens, 5).attend_all(best_target(), 64, 1);
+      Scene scene(c, kTokens, 5);
+      scene.q[(size_t{20} * 4 + 3) * 32 + 7] = kInf;                               // token 20, head 3
+      for (size_t d = 0; d < 32; ++d) scene.q[(size_t{570} * 4) * 32 + d] = kNaN;  // token 570, head 0: no score counts
+      scene.k[(size_t{100} * 2 + 1) * 32 + 31] = kNaN;  // KV head 1, which heads 2 and 3 read
+      scene.v[(size_t{290} * 2) * 32 + 9] = kNaN;       // KV head 0, one dim
+      for (const SimdTarget target : available_targets()) {
+        for (const uint32_t chunk : {1u, 64u, kTokens}) {
+          const std::vector<float> out = scene.attend_all(target, chunk, 2, 2);
+          for (uint32_t i = 0; i < out.size(); ++i) {
+            const uint32_t token = i / (4 * 32), head = i / 32 % 4, dim = i % 32;
+            const auto sees = [&](uint32_t key) { return key <= token && (window == 0 || token < key + window); };
+            const bool broken = (token == 20 && head == 3) || (token == 570 && head == 0) || (sees(100) && head >= 2) ||
+                                (sees(290) && head < 2 && dim == 9);
+            ASSERT_EQ(std::isnan(out[i]), broken) << "token " << token << ", head " << head << ", dim " << dim;
+            if (!broken) ASSERT_EQ(out[i], clean[i]);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Append, CountsWhatAHalfFloatCannotHold) {
   const Case c{.heads = 2, .kv_heads = 2, .key_dim = 16, .value_dim = 16, .dtype = KvDtype::f16};
   Scene scene(c, 3, 1);

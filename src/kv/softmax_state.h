@@ -9,8 +9,8 @@
 
 namespace kvarto {
 
-// Of `rows` rows. out is the sum of exp(score - max) * value over the keys seen; the empty state has max = -inf,
-// sum = 0.
+// Of `rows` rows. out is the sum of exp(score - max) * value over the keys seen; the empty state has max = -inf, sum =
+// 0. A state that has seen a key has sum >= 1, or NaN when a score was NaN or infinite: NaN stays NaN to the end.
 struct SoftmaxStates {
   size_t rows = 0, padded_dims = 0;
   float* max = nullptr;  // [rows up to a multiple of 16]
@@ -64,7 +64,6 @@ inline void clear(const SoftmaxStates& states) {
 // into = into followed by later, row by row. Both sides are scaled by exp(m - M); a side that has seen no key changes
 // nothing.
 inline void merge(const SoftmaxStates& into, const SoftmaxStates& later) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
   const size_t dims = into.padded_dims;
   for (size_t first = 0; first < into.rows; first += 16) {
     const F32x16 into_max = load(into.max + first), later_max = load(later.max + first);
@@ -75,10 +74,10 @@ inline void merge(const SoftmaxStates& into, const SoftmaxStates& later) {
     store(b, later_scale);
     store(a * load(into.sum + first) + b * load(later.sum + first), sums);
     for (size_t r = first; r < std::min(first + 16, into.rows); ++r) {
-      if (later.max[r] == kNone) continue;
+      if (later.sum[r] == 0.0f) continue;
       float* const out = into.out + r * dims;
       const float* const later_out = later.out + r * dims;
-      if (into.max[r] == kNone) {
+      if (into.sum[r] == 0.0f) {
         into.max[r] = later.max[r];
         into.sum[r] = later.sum[r];
         for (size_t d = 0; d < dims; d += 16) store(load(later_out + d), out + d);
@@ -97,7 +96,7 @@ inline void finish(const SoftmaxStates& states, size_t row, const float* sink, s
   const float max = states.max[row];
   const float* const out = states.out + row * states.padded_dims;
   float sum = states.sum[row], scale = 1.0f;
-  if (!(sum > 0.0f)) {
+  if (sum == 0.0f) {
     std::fill_n(result, dims, 0.0f);
     return;
   }

@@ -5,11 +5,12 @@
 
 #include <utility>
 
+#include "ops/amx_tiles.h"
 #include "ops/quant_matmul_parts.h"
 
 #pragma GCC push_options
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 is wrong about its own intrinsics
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-int8")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prfchw,amx-tile,amx-int8")
 
 namespace kvarto {
 namespace {
@@ -21,12 +22,7 @@ constexpr size_t kRing = 4;
 
 // Tiles 0 and 1: sums [16 rows][16 outputs]; 2: activations [16 rows][32], 3: of half a block [16 rows][16]; 4 and 5:
 // weights [8 quads][16 outputs][4]; 6 and 7: of half a block.
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 32, 16, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 8, 8, 4, 4};
-};
-static_assert(sizeof(TileConfig) == 64);
+constexpr TileConfig kTiles = {{16, 64}, {16, 64}, {16, 32}, {16, 16}, {8, 64}, {8, 64}, {4, 64}, {4, 64}};
 
 struct Sums {
   alignas(64) int32_t at[kRing][2][kTileRows][kLanes];  // [..][half][row][output]
@@ -140,6 +136,8 @@ template <bool kMinimum, bool kHalves>
 #pragma GCC unroll 16
   for (size_t row = 0; row < rows; ++row) acc[row] = bias;
   for (size_t block = 0; block < blocks; ++block) {
+    // Ready for the outputs when they are stored; all their lines at once would keep the activations waiting.
+    if (block < rows) _mm_prefetch(out.y + block * out.y_stride, _MM_HINT_ET0);
     issuer.next();
     scale_block<kMinimum, kHalves>(sums.at[(done + block) % kRing], w.scales + block * kAt.count() * kLanes,
                                    x.scale + block * x.rows, rows, acc);
@@ -190,10 +188,7 @@ constexpr ManyRowsOps all_shapes(std::index_sequence<I...>) {
 
 }  // namespace
 
-void configure_amx() {
-  static constexpr TileConfig kConfig;
-  _tile_loadconfig(&kConfig);
-}
+void configure_amx() { _tile_loadconfig(&kTiles); }
 void release_amx() { _tile_release(); }
 
 const ManyRowsOps& amx_many_rows_ops() {

@@ -10,15 +10,17 @@ namespace {
 
 constexpr size_t kFewRows = kQuantTile;  // one tile; more are worth a panel
 
-constexpr size_t kMostRowsAtOnce = 1024;
-// Rows whose codes stay in the second-level cache while the groups pass by.
+constexpr size_t kLeastRowsAtOnce = 64, kMostRowsAtOnce = 1024;
+constexpr size_t kBytesAtOnce = size_t{768} << 10;  // of codes: they stay in the second-level cache
+// Rows that the groups pass by.
 constexpr size_t rows_at_once(size_t inputs) {
-  constexpr size_t kBytes = size_t{768} << 10;
-  return std::clamp(kBytes / inputs / kQuantTile * kQuantTile, size_t{64}, kMostRowsAtOnce);
+  return std::clamp(kBytesAtOnce / inputs / kQuantTile * kQuantTile, kLeastRowsAtOnce, kMostRowsAtOnce);
 }
-// Of RowTile::start or half_sums.
+// Of RowTile::start or half_sums. At least what rows_at_once() take: that goes up and down with the inputs, and memory
+// for many has to serve fewer too.
 constexpr size_t start_bytes(size_t inputs) {
-  return whole_lines(2 * rows_at_once(inputs) * (inputs / kQuantBlock) * sizeof(int32_t));
+  const size_t codes = std::min(kMostRowsAtOnce * inputs, std::max(kBytesAtOnce, kLeastRowsAtOnce * inputs));
+  return whole_lines(2 * codes / kQuantBlock * sizeof(int32_t));
 }
 
 struct Call {

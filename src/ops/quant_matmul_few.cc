@@ -74,23 +74,12 @@ HWY_INLINE void tile(const RowTile& x, size_t first, const QuantMatrix& w, size_
   for (size_t g = 0; g < count; ++g) store_sums<Group, R>(acc[g], accm[g], first, out.tile(group + g));
 }
 
-// R rows at a time; the last ones overlap those before, which writes the same values again. Fewer rows than R: half as
-// many at a time.
-template <QuantShape S, int R>
-HWY_INLINE void row_tiles(const RowTile& x, const QuantMatrix& w, size_t group, size_t count, const MatmulOutput& out) {
-  if constexpr (R > 1) {
-    if (x.rows < R) return row_tiles<S, R / 2>(x, w, group, count, out);
-  }
-  for (size_t next = 0; next < x.rows; next += R) {
-    tile<S, R>(x, next + R <= x.rows ? next : x.rows - R, w, group, count, out);
-  }
-}
-
 template <QuantShape S>
 void groups_times_rows(const RowTile& x, const QuantMatrix& w, size_t first_group, size_t last_group,
                        const MatmulOutput& out) {
   for (size_t group = first_group; group < last_group; group += kStreams) {
-    row_tiles<S, kRows>(x, w, group, last_group - group < kStreams ? last_group - group : kStreams, out);
+    const size_t count = last_group - group < kStreams ? last_group - group : kStreams;
+    row_tiles<kRows>(x.rows, [&]<int R>(size_t first) HWY_ATTR { tile<S, R>(x, first, w, group, count, out); });
   }
 }
 

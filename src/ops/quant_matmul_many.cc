@@ -77,32 +77,29 @@ struct PanelGroup {
   }
 };
 
-// R rows at a time; the last ones overlap those before, which writes the same values again. Fewer rows than R: half as
-// many at a time.
+// Rows [first, first + R) of a tile times a panel.
 template <class Group, int R>
-HWY_INLINE void row_tiles(const RowTile& x, const Group& w, size_t blocks, const TileOutput& out) {
-  if constexpr (R > 1) {
-    if (x.rows < R) return row_tiles<Group, R / 2>(x, w, blocks, out);
+HWY_INLINE void tile(const RowTile& x, size_t first, const Group& w, size_t blocks, const TileOutput& out) {
+  F32x16 acc[R], accm[R];
+  start_sums<R>(out, acc, accm);
+  RowCursor cursor(x, first, blocks);
+  for (size_t b = 0; b < blocks; ++b) {
+    // Ready for the outputs when they are stored, a line per block.
+    if (b < R) __builtin_prefetch(out.y + (first + b) * out.y_stride, 1);
+    add_block<Group, R>(w, b, cursor, acc, accm);
+    cursor.next_block<Group>();
   }
-  for (size_t next = 0; next < x.rows; next += R) {
-    const size_t first = next + R <= x.rows ? next : x.rows - R;
-    F32x16 acc[R], accm[R];
-    start_sums<R>(out, acc, accm);
-    RowCursor cursor(x, first, blocks);
-    for (size_t b = 0; b < blocks; ++b) {
-      add_block<Group, R>(w, b, cursor, acc, accm);
-      cursor.next_block<Group>();
-    }
-    store_sums<Group, R>(acc, accm, first, out);
-  }
+  store_sums<Group, R>(acc, accm, first, out);
 }
 
 template <bool kMinimum, bool kHalves, int kQuadsPerRun>
 void panel_times_rows(std::span<const RowTile> x, const QuantPanel& w, size_t blocks, size_t group,
                       const MatmulOutput& out) {
   using Group = PanelGroup<kMinimum, kHalves, kQuadsPerRun>;
-  for (size_t tile = 0; tile < x.size(); ++tile) {
-    row_tiles<Group, kRows>(x[tile], Group{w.codes, w.scales}, blocks, out.below(tile * kQuantTile).tile(group));
+  const Group panel{w.codes, w.scales};
+  for (size_t i = 0; i < x.size(); ++i) {
+    const TileOutput to = out.below(i * kQuantTile).tile(group);
+    row_tiles<kRows>(x[i].rows, [&]<int R>(size_t first) HWY_ATTR { tile<Group, R>(x[i], first, panel, blocks, to); });
   }
 }
 

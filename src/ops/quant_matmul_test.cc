@@ -453,5 +453,17 @@ std::vector<const WeightFormat*> quantised_formats() {
 INSTANTIATE_TEST_SUITE_P(Formats, QuantMatmul, testing::ValuesIn(quantised_formats()),
                          [](const auto& row) { return std::string(row.param->name); });
 
+// What is reserved for the widest matrix serves every other: the planner knows only that one.
+TEST(QuantMatmulScratch, NeverFallsAsInputsGrow) {
+  size_t scratch = 0, rows = 0;
+  for (size_t inputs = kQuantBlock; inputs <= 65536; inputs += kQuantBlock) {
+    EXPECT_GE(quant_scratch_bytes(inputs), scratch) << inputs;
+    EXPECT_GE(quant_rows_bytes(40, inputs), rows) << inputs;
+    EXPECT_GE(quant_rows_bytes(41, inputs), quant_rows_bytes(40, inputs)) << inputs;
+    scratch = quant_scratch_bytes(inputs);
+    rows = quant_rows_bytes(40, inputs);
+  }
+}
+
 }  // namespace
 }  // namespace kvarto

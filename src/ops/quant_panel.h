@@ -23,7 +23,9 @@ struct PanelScales {
   constexpr size_t count() const { return (minimum ? 2u : 1u) * (halves ? 3u : 1u); }
 };
 
-inline constexpr size_t kPanelCodeBytes = 512;  // of a block: [8 quads][16 outputs][4], < 2^bits or from the table
+// Of a block: [8 quads][16 outputs][4]. Unsigned codes (< 2^bits or from the table); AMX unpacks signed ones, code -
+// zero.
+inline constexpr size_t kPanelCodeBytes = 512;
 
 struct QuantPanel {
   uint8_t* codes;  // [blocks][kPanelCodeBytes]

@@ -10,6 +10,8 @@
 #define KVARTO_OPS_QUANT_TILE_H_
 #endif
 
+#include <algorithm>
+
 #include "base/simd.h"
 #include "base/simd_int8.h"
 #include "ops/quant_matmul_parts.h"
@@ -35,6 +37,12 @@ constexpr int quads_per_run(const QuantShape& s) {
   const int run = dot_run((1 << s.bits) - 1);
   return run >= most ? most : run >= 4 ? 4 : 2;
 }
+
+// The kernels rely on it: dots of formats with minima start from 0, since there is no zero to take off, and their codes
+// are as narrow as dot_add wants them.
+static_assert(std::ranges::all_of(kQuantShapes, [](const QuantShape& s) {
+  return !has_minimum(s.scale) || (s.zero == 0 && !is_wide(s));
+}));
 
 struct BlockScales {
   F32x16 dw, dm, scale[2], minimum[2];
@@ -217,6 +225,16 @@ HWY_INLINE void add_block(const Group& w, size_t block, const RowCursor& x, F32x
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) accm[r] = fma(s.dm, splat(x.scaled_sum[r]), accm[r]);
   }
+}
+
+// body.template operator()<R>(first) for R rows at a time; the last ones overlap those before, which writes the same
+// values again. Fewer rows than R: half as many at a time.
+template <int R, class Body>
+HWY_INLINE void row_tiles(size_t rows, const Body& body) {
+  if constexpr (R > 1) {
+    if (rows < R) return row_tiles<R / 2>(rows, body);
+  }
+  for (size_t next = 0; next < rows; next += R) body.template operator()<R>(next + R <= rows ? next : rows - R);
 }
 
 template <int R>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/amx_tiles.h"
 #include "ops/rate_kernels.h"
 
 #pragma GCC push_options
@@ -17,12 +18,9 @@ constexpr size_t kRows = 16, kLanes = 16, kDepth = 32;
 constexpr size_t kBlocks = 16;  // of a round
 constexpr size_t kAhead = 3, kRing = 4;
 
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, kDepth, kDepth, 64, 64};  // tiles 0, 1: sums; 2, 3: rows; 4, 5: weights
-  uint8_t rows[16] = {kRows, kRows, kRows, kRows, kDepth / 4, kDepth / 4};
-};
-static_assert(sizeof(TileConfig) == 64);
+// Tiles 0 and 1: sums; 2 and 3: rows; 4 and 5: weights.
+constexpr TileConfig kTiles = {{kRows, 64},     {kRows, 64},      {kRows, kDepth},
+                               {kRows, kDepth}, {kDepth / 4, 64}, {kDepth / 4, 64}};
 
 struct Data {
   alignas(64) int8_t x[kBlocks][kRows][kDepth];
@@ -56,8 +54,7 @@ void int8_rounds(size_t rounds, float* out) {
   std::memset(data.codes, 7, sizeof data.codes);
   for (auto& block : data.weight_scale) _mm512_store_ps(block, _mm512_set1_ps(0x1p-20f));
   for (auto& block : data.x_scale) _mm512_storeu_ps(block, _mm512_set1_ps(0x1p-10f));
-  const TileConfig config;
-  _tile_loadconfig(&config);
+  _tile_loadconfig(&kTiles);
   __m512 acc[kRows];
 #pragma GCC unroll 16
   for (size_t row = 0; row < kRows; ++row) acc[row] = _mm512_setzero_ps();

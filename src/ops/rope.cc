@@ -12,59 +12,55 @@ namespace kvarto {
 namespace HWY_NAMESPACE {
 namespace {
 
-struct Pair {
-  F32x16 a, b;
-};
+// A pair (a, b) becomes (a cos - b sin, b cos + a sin), each one product and one fused multiply-add. Angles are loaded
+// once for all heads.
 
-// (a cos - b sin, b cos + a sin), each one product and one fused multiply-add.
-HWY_INLINE Pair rotate(const F32x16& a, const F32x16& b, const F32x16& cos, const F32x16& sin) {
-  const F32x16 minus_sin = splat(0.0f) - sin;
-  return {fma(b, minus_sin, a * cos), fma(a, sin, b * cos)};
-}
-
-void rotate_halves(float* x, size_t pairs, const float* cos, const float* sin) {
-  float* y = x + pairs;
-  size_t i = 0;
-  for (; i + 16 <= pairs; i += 16) {
-    const Pair r = rotate(load(x + i), load(y + i), load(cos + i), load(sin + i));
-    store(r.a, x + i);
-    store(r.b, y + i);
-  }
-  if (i == pairs) return;
-  const size_t n = pairs - i;
-  const Pair r =
-      rotate(load_n(x + i, n, 0.0f), load_n(y + i, n, 0.0f), load_n(cos + i, n, 0.0f), load_n(sin + i, n, 0.0f));
-  store_n(r.a, x + i, n);
-  store_n(r.b, y + i, n);
-}
-
-void rotate_neighbours(float* x, size_t pairs, const float* cos, const float* sin) {
+void rotate_halves(float* x, size_t heads, size_t head_dim, size_t pairs, const float* cos, const float* sin) {
   for (size_t i = 0; i < pairs; i += 16) {
     const size_t n = pairs - i < 16 ? pairs - i : 16;
-    float even[16] = {}, odd[16] = {};
-    float* row = x + 2 * i;
-    for (size_t j = 0; j < n; ++j) {
-      even[j] = row[2 * j];
-      odd[j] = row[2 * j + 1];
+    const F32x16 c = load_n(cos + i, n, 0.0f), s = load_n(sin + i, n, 0.0f), minus_s = splat(0.0f) - s;
+    for (size_t h = 0; h < heads; ++h) {
+      float* const first = x + h * head_dim + i;
+      float* const second = first + pairs;
+      if (n == 16) {
+        const F32x16 a = load(first), b = load(second);
+        store(fma(b, minus_s, a * c), first);
+        store(fma(a, s, b * c), second);
+      } else {
+        const F32x16 a = load_n(first, n, 0.0f), b = load_n(second, n, 0.0f);
+        store_n(fma(b, minus_s, a * c), first, n);
+        store_n(fma(a, s, b * c), second, n);
+      }
     }
-    const Pair r = rotate(load(even), load(odd), load_n(cos + i, n, 0.0f), load_n(sin + i, n, 0.0f));
-    store(r.a, even);
-    store(r.b, odd);
+  }
+}
+
+// Pairs lie side by side: every lane is one product with its neighbour's fused to it.
+void rotate_neighbours(float* x, size_t heads, size_t head_dim, size_t pairs, const float* cos, const float* sin) {
+  for (size_t i = 0; i < pairs; i += 8) {
+    const size_t n = pairs - i < 8 ? pairs - i : 8;
+    float twice_cos[16] = {}, signed_sin[16] = {};
     for (size_t j = 0; j < n; ++j) {
-      row[2 * j] = even[j];
-      row[2 * j + 1] = odd[j];
+      twice_cos[2 * j] = twice_cos[2 * j + 1] = cos[i + j];
+      signed_sin[2 * j] = 0.0f - sin[i + j];
+      signed_sin[2 * j + 1] = sin[i + j];
+    }
+    const F32x16 c = load(twice_cos), s = load(signed_sin);
+    for (size_t h = 0; h < heads; ++h) {
+      float* const row = x + h * head_dim + 2 * i;
+      const F32x16 own = n == 8 ? load(row) : load_n(row, 2 * n, 0.0f);
+      const F32x16 turned = fma(swap_pairs(own), s, own * c);
+      if (n == 8) {
+        store(turned, row);
+      } else {
+        store_n(turned, row, 2 * n);
+      }
     }
   }
 }
 
 void rope(float* x, size_t heads, size_t head_dim, size_t pairs, RopePairs style, const float* cos, const float* sin) {
-  for (size_t h = 0; h < heads; ++h) {
-    if (style == RopePairs::halves) {
-      rotate_halves(x + h * head_dim, pairs, cos, sin);
-    } else {
-      rotate_neighbours(x + h * head_dim, pairs, cos, sin);
-    }
-  }
+  (style == RopePairs::halves ? rotate_halves : rotate_neighbours)(x, heads, head_dim, pairs, cos, sin);
 }
 
 const RopeOps kRopeOps = {rope};

@@ -3,6 +3,8 @@
 
 Expected tokens, texts and likelihoods come from the goldens beside the tiny models (PyTorch), never from the program.
 """
+import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -11,6 +13,7 @@ import re
 import resource
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -58,6 +61,29 @@ def batch(folder, lines, *flags, code=0, name="in"):
     source.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
     kvarto("run", LLAMA, "--prompts", source, "-o", output, *flags, code=code)
     return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def cpu_has(flag):
+    return re.search(rf"^flags\t*:.* {flag}( |$)", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE) is not None
+
+
+def tiles_are_granted():
+    """Whether Linux gives a child of this process the AMX tile registers: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)."""
+    ask = "import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(158, 0x1023, 18) != 0)"
+    return subprocess.run([sys.executable, "-c", ask]).returncode == 0
+
+
+def refuse_tiles():
+    """For a child: from now on the kernel answers ARCH_REQ_XCOMP_PERM with EPERM. A seccomp filter over arch_prctl's first argument."""
+    load, equal, give = 0x20, 0x15, 0x06
+    code = [(load, 0, 0, 0), (equal, 0, 3, 158), (load, 0, 0, 16), (equal, 0, 1, 0x1023),
+            (give, 0, 0, 0x00050000 | errno.EPERM), (give, 0, 0, 0x7fff0000)]
+    words = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+    memory = ctypes.create_string_buffer(words)
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(code), ctypes.addressof(memory)))
+    libc = ctypes.CDLL(None)
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, program) != 0:
+        os._exit(77)  # a container that allows no filters
 
 
 # --- the checks, in order of appearance
@@ -206,12 +232,42 @@ def all_targets_agree(_):
     assert out["agree"] is True and out["numerics"].startswith("int8-")
     reference = kvarto_json("inspect", "--numerics", "--reference", "--json")
     assert reference["agree"] is True and reference["numerics"].startswith("f32-")
+    targets = ["scalar", "avx2", "avx512", "amx"]
+    run = [t for t in targets if t not in out["not_run"]]
+    assert run[0] == "scalar" and all(out["not_run"][t] for t in targets if t not in run), out["not_run"]
+    if cpu_has("amx_int8") and tiles_are_granted():
+        assert run == targets, out["not_run"]
     for model in ("tiny_llama", "tiny_gemma3"):
-        rows = [row for row in out["rows"] if row["model"] == model]
-        assert len({row["sha256"] for row in rows}) == 1 and "scalar" in {row["target"] for row in rows}
+        for result in (out, reference):
+            rows = [row for row in result["rows"] if row["model"] == model]
+            assert [row["target"] for row in rows] == run
+            assert len({row["sha256"] for row in rows}) == len({row["logits_sha256"] for row in rows}) == 1
+            assert all(len(row["logits_sha256"]) == 64 for row in rows)
+    assert not {row["logits_sha256"] for row in out["rows"]} & {row["logits_sha256"] for row in reference["rows"]}
     named = kvarto_json("inspect", LLAMA, "--numerics", "--json", "-q")
-    assert named["rows"][0]["sha256"] == next(r["sha256"] for r in out["rows"] if r["model"] == "tiny_llama")
-    assert "all targets agree" in kvarto("inspect", "--numerics")[0]
+    for key in ("sha256", "logits_sha256"):
+        assert named["rows"][0][key] == next(r[key] for r in out["rows"] if r["model"] == "tiny_llama")
+    text = kvarto("inspect", "--numerics")[0]
+    assert ("all targets agree" if run == targets else "all targets that run here agree") in text, text
+    assert all(f"{t}: not run: {why}\n" in text for t, why in out["not_run"].items()), text
+
+
+def refused_tiles_are_named(_):
+    if not (cpu_has("amx_int8") and tiles_are_granted()):
+        print("   left out: no AMX here")
+        return
+    for flags in ([], ["--json"]):
+        done = subprocess.run([KVARTO, "inspect", "--numerics", *flags], capture_output=True, text=True, preexec_fn=refuse_tiles)
+        if done.returncode == 77:
+            print("   left out: no seccomp filters here")
+            return
+        assert done.returncode == 0, done.stderr
+        reason = "the kernel refused this process the tile registers: Operation not permitted"
+        if flags:
+            out = json.loads(done.stdout)
+            assert out["not_run"] == {"amx": reason} and {r["target"] for r in out["rows"]} == {"scalar", "avx2", "avx512"}
+        else:
+            assert f"\namx: not run: {reason}\n" in done.stdout and "all targets that run here agree" in done.stdout, done.stdout
 
 
 def many_prompts_equal_single_ones(folder):
@@ -435,71 +491,6 @@ def chat_keeps_its_history(_):
     os.close(fd)
 
 
-def bench_has_its_rows(_):
-    bench = ["bench", LLAMA, "-p", 32, "-n", 8, "-d", "0,64", "-b", "1,2", "--threads", "1", "-r", 1, "-q"]
-    rows = kvarto_json(*bench, "--recompute", "--json")
-    keys = {"test", "depth", "batch", "threads", "kv_dtype", "tokens_per_s", "share_of_bandwidth", "bound_tokens_per_s", "bound_by",
-            "share_of_bound", "logits_sha256", "bandwidth_gb_s", "fma_gflops", "int8_gops"}
-    assert all(set(row) == keys for row in rows)
-    assert {(r["test"], r["depth"], r["batch"]) for r in rows} == {
-        (t, d, b) for t in ("pp32", "tg8", "tg8 recompute") for d in (0, 64) for b in (1, 2)}
-    assert all(row["tokens_per_s"] > 0 and row["threads"] == 1 and row["kv_dtype"] == "float16" for row in rows)
-    for row in rows:
-        assert row["bound_tokens_per_s"] > 0 and row["bound_by"] in ("memory", "arithmetic"), row
-        assert abs(row["share_of_bound"] * row["bound_tokens_per_s"] / row["tokens_per_s"] - 1) < 1e-9, row
-        assert min(row["bandwidth_gb_s"], row["fma_gflops"], row["int8_gops"]) > 0, row
-        # What memory bounds is the bytes that the share of the bandwidth counts.
-        assert row["bound_by"] == "arithmetic" or abs(row["share_of_bound"] / row["share_of_bandwidth"] - 1) < 1e-9, row
-    # Rows behind deeper histories and in larger batches have further to go.
-    bound = {(r["test"], r["depth"], r["batch"]): r["bound_tokens_per_s"] for r in rows}
-    assert bound["tg8", 64, 1] < bound["tg8", 0, 1] < bound["tg8", 0, 2] and bound["pp32", 64, 1] < bound["pp32", 0, 1]
-    table = kvarto(*bench)[0].splitlines()
-    assert len(table) == 1 + 8 + 1 and "1 thread: reads" in table[-1], table
-    assert "left out" in kvarto("bench", LLAMA, "-p", 8, "-n", 0, "-d", "0,4096", "-r", 1)[1]
-
-
-def bench_hashes_what_it_computes(_):
-    """Threads, steps, blocks and prefix caching change no logit; seeds and KV dtypes do."""
-    def hashes(*flags):
-        rows = kvarto_json("bench", GEMMA, "-p", 48, "-n", 6, "-d", "0,40", "-b", "1,3", "-r", 1, "-q", "--json", *flags)
-        return {(row["test"], row["depth"], row["batch"]): row["logits_sha256"] for row in rows}
-    one = hashes("--threads", 1)
-    assert len(set(one.values())) == len(one) == 8 and all(len(h) == 64 for h in one.values()), one
-    for flags in (["--threads", 2], ["--max-num-batched-tokens", 16], ["--block-size", 32], ["--no-enable-prefix-caching"]):
-        assert hashes(*flags) == one, flags
-    for flags in (["--seed", 2], ["--kv-cache-dtype", "float32"]):
-        assert not set(hashes(*flags).values()) & set(one.values()), flags
-
-
-def bench_kernels_has_its_rows(_):
-    names = ["matmul/Q4_K/576x1536/rows:1", "matmul/Q4_K/576x1536/rows:8", "attend_decode/float16/512", "quantise"]
-    kernels = ["bench", "kernels", "--filter", "^(matmul/Q4_K/576x1536/rows:[18]|attend_decode/float16/512|quantise)$", "--min-time", 0.01]
-    out = kvarto_json(*kernels, "--json")
-    assert sorted(row["kernel"] for row in out["rows"]) == sorted(names) and out["threads"] == 1, out
-    assert min(out["bandwidth_gb_s"], out["fma_gflops"], out["int8_gops"]) > 0, out
-    for row in out["rows"]:
-        assert row["seconds"] > 0 and row["gb_s"] > 0 and row["gop_s"] > 0 and row["share_of_bound"] > 0, row
-        assert row["bound_by"] in ("memory", "int8", "fma"), row
-        if row["bound_by"] == "memory":
-            assert abs(row["gb_s"] / out["bandwidth_gb_s"] / row["share_of_bound"] - 1) < 1e-9, row
-        if row["kernel"].startswith("matmul"):  # 2 operations per weight and row
-            assert abs(row["gop_s"] * row["seconds"] * 1e9 / (2 * 576 * 1536 * int(row["kernel"][-1])) - 1) < 1e-9, row
-    assert kvarto_json(*kernels, "--json", "--target", "scalar")["target"] == "scalar"
-    assert len(kvarto(*kernels)[0].splitlines()) == 2 + 4
-    assert "matches no kernel" in error_line(["bench", "kernels", "--filter", "nothing"], 1)
-    assert "regular expression" in error_line(["bench", "kernels", "--filter", "("], 1)
-    assert "scalar" in error_line(["bench", "kernels", "--target", "mmx"], 1)
-
-
-def waste_is_small(_):
-    for seed in (1, 2, 3):
-        out = kvarto_json("bench", "--waste", "--json", "--seed", seed)
-        assert out["seed"] == seed and out["running_at_once"] == 64 and out["preemptions"] == 0, out
-        assert 0 < out["waste_mean"] < 0.04 and 0 < out["waste_at_peak"] < 0.04, out
-        assert out["times_the_sequences"] >= 3, out
-    assert "seed 1" in kvarto("bench", "--waste")[0]
-
-
 def the_sample_model_answers(_):
     if not SMOLLM2.exists():
         print(f"   left out: {SMOLLM2.name} is not in models/")
@@ -510,25 +501,24 @@ def the_sample_model_answers(_):
 
 CHECKS = (help_lists_every_verb, errors_are_one_line_with_a_remedy, tokenize_gives_the_goldens, render_gives_the_goldens,
           score_gives_the_goldens, run_gives_the_goldens, run_shows_text_and_figures, threads_steps_and_blocks_change_no_bit,
-          children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, all_targets_agree,
+          children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, all_targets_agree, refused_tiles_are_named,
           many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
           a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume,
           hostile_arguments_are_refused, ctrl_c_without_a_file_says_what_is_lost,
-          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, bench_has_its_rows,
-          bench_hashes_what_it_computes, bench_kernels_has_its_rows, waste_is_small, the_sample_model_answers)
+          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, the_sample_model_answers)
 
 
-def main(arguments):
+def main(arguments, checks=CHECKS):
     global KVARTO
     if len(arguments) not in (1, 2):
-        print("usage: cli_test.py KVARTO [CHECK]")
+        print(f"usage: {pathlib.Path(sys.argv[0]).name} KVARTO [CHECK]")
         return 2
     KVARTO = str(pathlib.Path(arguments[0]).resolve())
     if not pathlib.Path(KVARTO).exists():
         print(f"{KVARTO} is not built")
         return 77
     failed = 0
-    for check in CHECKS:
+    for check in checks:
         if len(arguments) == 2 and arguments[1] != check.__name__:
             continue
         start = time.monotonic()
@@ -540,7 +530,7 @@ def main(arguments):
             failed += 1
             verdict = f"FAIL: {type(error).__name__}: {error}"
         print(f"{check.__name__} ({time.monotonic() - start:.1f} s): {verdict}", flush=True)
-    print(f"{failed} of {len(CHECKS)} checks failed" if failed else "all checks passed")
+    print(f"{failed} of {len(checks)} checks failed" if failed else "all checks passed")
     return 1 if failed else 0
 
 

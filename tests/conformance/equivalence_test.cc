@@ -1,6 +1,6 @@
 // The promise: reuse is bit-exact. Each test runs the same requests in two ways and compares SHA-256 over all raw
 // logits rows that the generated tokens came from, and shows that the other way was really taken. Tiny models x codecs
-// x tails; the real models (suite Golden) run each equivalence once.
+// x tails x SIMD targets x both paths; the real models (suite Golden) run each equivalence once.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include <set>
 
 #include "codec/list.h"
+#include "engine/load.h"
 #include "kvarto/engine.h"
 #include "model/config.h"
 #include "tests/support/golden.h"
@@ -19,8 +20,9 @@ struct Setting {
   std::string path;  // of the model, from the root of the repository
   KvDtype dtype = KvDtype::f16;
   bool separate_tails = false;
-  bool real = false;       // a real model: shorter outputs, since every token takes its time
+  bool slow = false;       // every token takes its time: shorter outputs
   bool reference = false;  // the f32 path
+  SimdTarget target = best_target();
 };
 
 EngineOptions options_for(const Setting& s) {
@@ -35,9 +37,11 @@ EngineOptions options_for(const Setting& s) {
 }
 
 std::unique_ptr<Engine> load(const Setting& s, const EngineOptions& options) {
-  auto engine = Engine::load(source_path(s.path), options);
-  if (!engine) throw std::runtime_error(engine.error().message);
-  return std::move(*engine);
+  const auto file = GgufFile::open(source_path(s.path)).value();
+  auto parts = load_parts(file, options, s.target);
+  if (!parts) throw std::runtime_error(parts.error().message);
+  EXPECT_EQ(parts->info.simd_target, simd_target_name(s.target));
+  return Engine::assemble(std::move(*parts)).value();
 }
 
 std::vector<TokenId> random_ids(size_t n, uint32_t vocabulary, uint64_t seed) {
@@ -142,7 +146,7 @@ void check_batch_and_threads(const Setting& s) {
   one_thread.threads = 1;
   const auto solo = load(s, one_thread);
   std::vector<Request> together, alone;
-  const uint32_t output = s.real ? 12 : 40;
+  const uint32_t output = s.slow ? 12 : 40;
   for (uint64_t i = 0; i < 8; ++i) {
     const auto prompt = random_ids(20 + 17 * i, crowd->info().vocabulary, 100 + i);
     together.push_back(request(prompt, output, i));
@@ -172,7 +176,7 @@ void check_preemption(const Setting& s) {
   std::vector<Request> four;
   std::vector<RequestResult> solo;
   // Short prompts of the tiny models fit all at once, window groups included; then all four grow.
-  const uint32_t output = s.real ? 48 : 216;
+  const uint32_t output = s.slow ? 48 : 216;
   for (uint64_t i = 0; i < 4; ++i) {
     const auto prompt = random_ids(240 - output, roomy->info().vocabulary, 200 + i);
     four.push_back(request(prompt, output, i));
@@ -241,24 +245,40 @@ void check_all(const Setting& s) {
   if (has_windows(s)) check_windows(s);
 }
 
+std::vector<std::string> tiny_models() {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/tiny"))) {
+    if (entry.path().extension() == ".gguf") paths.push_back("tests/tiny/" + entry.path().filename().string());
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+// The best target with every codec and both kinds of tails, the others with f16. The scalar one, which takes most of
+// the time, has a model of full attention and one with windows; EquivalenceOfTargets ties it to the others on all.
 std::vector<Setting> tiny_settings() {
   std::vector<Setting> settings;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/tiny"))) {
-    if (entry.path().extension() != ".gguf") continue;
-    for (const CodecInfo& codec : codec_list()) {
-      settings.push_back({"tests/tiny/" + entry.path().filename().string(), codec.dtype, false});
+  for (const std::string& path : tiny_models()) {
+    for (const CodecInfo& codec : codec_list()) settings.push_back({path, codec.dtype, false});
+    settings.push_back({path, KvDtype::f16, true});
+    settings.push_back({.path = path, .reference = true});
+    const bool has_scalar = path.ends_with("/tiny_llama.gguf") || path.ends_with("/tiny_gemma3.gguf");
+    for (const SimdTarget target : available_targets().first(available_targets().size() - 1)) {
+      const bool scalar = target == SimdTarget::scalar;
+      if (scalar && !has_scalar) continue;
+      for (const bool reference : {false, true}) {
+        settings.push_back({.path = path, .slow = scalar, .reference = reference, .target = target});
+      }
     }
-    settings.push_back({"tests/tiny/" + entry.path().filename().string(), KvDtype::f16, true});
-    settings.push_back({.path = "tests/tiny/" + entry.path().filename().string(), .reference = true});
   }
-  std::ranges::sort(settings, {}, [](const Setting& s) { return s.path; });
   return settings;
 }
 
 std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
   return std::string(std::filesystem::path(info.param.path).stem()) + "_" +
          std::string(kv_dtype_name(info.param.dtype)) + (info.param.separate_tails ? "_separate_tails" : "") +
-         (info.param.reference ? "_reference" : "");
+         (info.param.reference ? "_reference" : "") +
+         (info.param.target == best_target() ? "" : "_" + std::string(simd_target_name(info.param.target)));
 }
 
 class Equivalence : public ::testing::TestWithParam<Setting> {};
@@ -281,13 +301,34 @@ INSTANTIATE_TEST_SUITE_P(Tiny, WindowEquivalence, ::testing::ValuesIn(window_set
 
 // Sealing apart from the tail gives the bits of sealing in place.
 TEST(EquivalenceOfTails, SeparateTailsEqualTailsInPlace) {
-  for (const Setting& in_place : tiny_settings()) {
-    if (in_place.dtype != KvDtype::f16 || in_place.separate_tails || in_place.reference) continue;
-    Setting apart = in_place;
-    apart.separate_tails = true;
+  for (const std::string& path : tiny_models()) {
+    const Setting in_place{.path = path}, apart{.path = path, .separate_tails = true};
     const auto a = load(in_place, options_for(in_place)), b = load(apart, options_for(apart));
     const auto ids = random_ids(100, a->info().vocabulary, 9);
-    expect_same(run_one(*a, request(ids, 60)), run_one(*b, request(ids, 60)), in_place.path);
+    expect_same(run_one(*a, request(ids, 60)), run_one(*b, request(ids, 60)), path);
+  }
+}
+
+// Prompts are long enough for the kernels of many rows.
+void check_targets(const Setting& best, std::span<const SimdTarget> others, uint32_t output) {
+  const auto engine = load(best, options_for(best));
+  const auto ids = random_ids(70, engine->info().vocabulary, 10);
+  const RequestResult expected = run_one(*engine, request(ids, output));
+  for (const SimdTarget target : others) {
+    Setting other = best;
+    other.target = target;
+    const auto same = load(other, options_for(other));
+    expect_same(expected, run_one(*same, request(ids, output)),
+                best.path + " on " + std::string(simd_target_name(target)));
+  }
+}
+
+TEST(EquivalenceOfTargets, AllGiveTheSameLogits) {
+  for (const std::string& path : tiny_models()) {
+    for (const bool reference : {false, true}) {
+      check_targets({.path = path, .reference = reference}, available_targets().first(available_targets().size() - 1),
+                    30);
+    }
   }
 }
 
@@ -296,7 +337,11 @@ TEST_P(GoldenEquivalence, EachOnce) {
   if (!std::filesystem::exists(source_path(GetParam().file))) {
     GTEST_SKIP() << GetParam().file << " is not here (tools/fetch_models brings it)";
   }
-  check_all({GetParam().file, KvDtype::f16, false, true});
+  const Setting setting{.path = GetParam().file, .slow = true};
+  check_all(setting);
+  // The scalar target takes minutes for a real model; it has the tiny ones.
+  const auto others = available_targets().first(available_targets().size() - 1);
+  if (others.size() > 1) check_targets(setting, others.subspan(1), 4);
 }
 INSTANTIATE_TEST_SUITE_P(Real, GoldenEquivalence, ::testing::ValuesIn(kRealModels), [](const auto& i) {
   const std::string stem = std::filesystem::path(i.param.golden).stem();
