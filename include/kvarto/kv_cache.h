@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kvarto/kv_events.h"
 #include "kvarto/result.h"
 #include "kvarto/types.h"
 
@@ -40,6 +42,15 @@ struct KvCacheOptions {
   std::string name_space = {};
   uint32_t max_step_tokens =
       512;  // most tokens reserved at once over all sequences of a step; sizes scratch for lossy codecs
+
+  // --- for those who watch; off unless asked for, and without cost then
+  bool record_events = false;               // for take_events()
+  size_t event_bytes = size_t{16} << 20;    // of events that may wait to be taken, about; see KvEvents::lost
+  std::function<uint64_t()> clock_us = {};  // microseconds of any steady clock; gives block_map() its times
+  // Hears of moments in the lives of `life_sample` (0 to 1) of all blocks. Needs clock_us; called on the owner's thread
+  // in the middle of an operation, so it must not call the cache.
+  std::function<void(const BlockLife&)> on_life = {};
+  double life_sample = 0.0;
 };
 
 struct OpenOptions {
@@ -88,6 +99,30 @@ struct KvCacheStats {
   double usage() const {
     return arena_bytes == 0 ? 0.0 : static_cast<double>(active_bytes) / static_cast<double>(arena_bytes);
   }
+};
+
+// One block's worth of the arena, in use or not.
+struct BlockCell {
+  enum class State : uint8_t {
+    free,
+    open,    // being filled by one sequence
+    active,  // full, held by `references` sequences
+    cached,  // held by none, can be found
+  };
+  State state = State::free;
+  bool named = false;           // can be found; of two active blocks with the same tokens only one is
+  uint32_t group = UINT32_MAX;  // of the layout; UINT32_MAX for a free one
+  uint32_t references = 0;
+  size_t bytes = 0;
+  uint64_t age_us = 0, idle_us = 0;  // since it was taken, since it was last used (0 while held); 0 without a clock
+};
+
+// Where a prompt parts from something that is known, although both begin alike.
+struct NearMiss {
+  uint64_t matched_tokens = 0;  // in whole blocks with a name, whether or not all of their memory is still there
+  uint32_t common_tokens = 0;   // further ones that it shares with the known block that agrees longest
+  TokenId known_token = 0;      // what that block has at position()
+  uint64_t position() const { return matched_tokens + common_tokens; }  // of the first token that differs
 };
 
 // Every call takes sequences that were opened in this cache; another one is a bug of the caller (CHECK).
@@ -141,6 +176,16 @@ class KvCache {
 
   // Forgets all idle cached blocks; false when some blocks are in use (they stay).
   bool clear();
+
+  // What happened to names since the last call; empty without KvCacheOptions::record_events.
+  KvEvents take_events();
+  // The arena in the order of addresses, one cell per block (an empty slab shows as blocks of the first group's size).
+  // O(blocks + blocks held by sequences), no more than some tens of ns each.
+  void block_map(std::vector<BlockCell>& out) const;
+  // Where `prompt` parts from what is known under its salt: none when it shares nothing, not even its first token, or
+  // when it only ends or goes on where nothing is known. Changes nothing. Costs a hash per known block, and looks at
+  // no more than the 1024 newest continuations there.
+  std::optional<NearMiss> nearest(std::span<const TokenId> prompt, const OpenOptions& options = {}) const;
 
   KvCacheStats stats() const;  // O(1)
   // The O(1) equation of KvCacheStats; false means a bug. Debug builds call it after every operation that changes

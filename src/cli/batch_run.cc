@@ -192,7 +192,8 @@ Result<int> run_batch(const RunFlags& flags) {
   const std::vector<std::string> lines = split_lines(content);
   if (lines.empty())
     return fail(ErrorCode::invalid_argument, flags.prompts + " has no lines; give one JSON object a line");
-  ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model, EngineOptions().max_num_seqs));
+  ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags.model, EngineOptions().max_num_seqs));
+  options.scheduling_policy = SchedulingPolicy::priority;  // lines may say which of them matter more
   ASSIGN_OR_RETURN(const std::string output, output_path(flags.output, flags.prompts));
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load_engine(flags.model, options));
   ASSIGN_OR_RETURN(BatchFile file, BatchFile::open(output, identity_of(flags, *engine, content), lines.size()));

@@ -1,6 +1,7 @@
-// Who runs and who gives way: admission, waiting for a prefix that is being computed, reservation, preemption.
+// Who may start: the order of the queues, admission, waiting for a prefix that is being computed.
 #include <algorithm>
 
+#include "base/log.h"
 #include "engine/engine_impl.h"
 
 namespace kvarto {
@@ -17,15 +18,40 @@ void insert_sorted(std::vector<Sample*>& queue, Sample& sample) {
 
 OpenOptions open_options(const Sample& sample) {
   OpenOptions options;
-  options.cache_salt = sample.request->request.cache_salt;
+  const RequestState& request = *sample.request;
+  options.cache_salt = request.request.cache_salt;
+  if (request.scoring()) {  // rows that are still wanted must be computed
+    options.read_cache = request.scored > 0;
+    options.max_cached_tokens = request.scored;
+  }
   return options;
 }
 
 }  // namespace
 
-// A preempted sample is older than everything that never ran, so it comes to the front of its priority by itself.
+// What a sample's place in the queues goes by at `now`.
+int64_t Engine::Impl::level_of(const Sample& sample, uint64_t now) const {
+  if (parts.options.scheduling_policy == SchedulingPolicy::fcfs) return 0;
+  const int64_t priority = sample.request->request.priority;
+  const uint64_t aging_us = uint64_t{parts.options.priority_aging_ms} * 1000;
+  if (aging_us == 0) return priority;
+  const uint64_t waited_us = sample.waited_us + (sample.state == SampleState::waiting ? now - sample.enqueued_us : 0);
+  return priority - static_cast<int64_t>(waited_us / aging_us);
+}
+
+// Those that wait get more important with time.
+void Engine::Impl::refresh_levels() {
+  if (parts.options.scheduling_policy == SchedulingPolicy::fcfs) return;
+  const uint64_t now = parts.clock->now_us();
+  for (Sample* sample : waiting) sample->level = level_of(*sample, now);
+  if (!std::ranges::is_sorted(waiting, in_queue_order)) std::ranges::sort(waiting, in_queue_order);
+}
+
+// A preempted sample is older than everything that never ran, so it comes to the front of its level by itself.
 void Engine::Impl::enqueue(Sample& sample) {
   sample.state = SampleState::waiting;
+  sample.enqueued_us = parts.clock->now_us();
+  sample.level = level_of(sample, sample.enqueued_us);
   insert_sorted(waiting, sample);
 }
 
@@ -71,23 +97,52 @@ bool Engine::Impl::try_admit(Sample& sample) {
   const KvCacheStats stats = cache->stats();
   load.available_bytes = stats.free_bytes + stats.cached_bytes - match.idle_bytes;  // those it would use itself
   load.needed_bytes = wanted_bytes(sample, match.tokens);
+  load.kept_bytes = static_cast<size_t>(parts.options.watermark * static_cast<double>(stats.arena_bytes));
   if (!Scheduler::may_admit(load)) return false;
   sample.sequence = cache->open(sample.tokens, options).sequence;
-  if (!request.admitted) {
-    request.admitted = true;
-    request.admitted_us = parts.clock->now_us();
-    request.result.cached_tokens = match.tokens;
-    request.result.miss_reason = match.reason;
-    totals.prefix_query_tokens += request.prompt_tokens();
-    totals.prefix_hit_tokens += match.tokens;
-  }
+  note_admission(sample, match);
   start_running(sample);
   return true;
+}
+
+void Engine::Impl::note_admission(Sample& sample, const PrefixMatch& match) {
+  RequestState& request = *sample.request;
+  const uint64_t now = parts.clock->now_us();
+  sample.waited_us += now - sample.enqueued_us;
+  if (!request.admitted) {
+    request.admitted = true;
+    request.admitted_us = now;
+    request.result.cached_tokens = match.tokens;
+    request.result.miss_reason = match.reason;
+    queued_tokens -= request.prompt_tokens();
+    totals.prefix_query_tokens += request.prompt_tokens();
+    totals.prefix_hit_tokens += match.tokens;
+    admitted.push_back({request.id, request.prompt_tokens(), match.tokens, match.reason});
+  }
+  if (sample.held_before) note_resume(sample, match.tokens);
+}
+
+void Engine::Impl::note_resume(Sample& sample, uint64_t found) {
+  RequestState& request = *sample.request;
+  const uint64_t held = *std::exchange(sample.held_before, std::nullopt);
+  const uint64_t cached = std::min(found, held);
+  uint64_t& kind = held - cached < block_tokens() ? totals.resumes_from_cache
+                   : cached > 0                   ? totals.resumes_in_part
+                                                  : totals.resumes_recomputed;
+  ++kind;
+  totals.resume_cached_tokens += cached;
+  ++request.result.resumes;
+  request.result.resume_cached_tokens += cached;
+  resumed.push_back({request.id, sample.index, held, cached});
+  log(LogLevel::info, "request " + std::to_string(request.id) + " resumes: of " + std::to_string(held) +
+                          " tokens that it had computed when preempted, " + std::to_string(cached) +
+                          " are in the cache and " + std::to_string(held - cached) + " are computed again");
 }
 
 // In queue order; a request that waits for a prefix lets others pass, one that does not fit does not.
 void Engine::Impl::admit() {
   if (waiting.empty()) return;
+  refresh_levels();
   find_computing_prefixes();
   for (size_t i = 0; i < waiting.size();) {
     Sample& sample = *waiting[i];
@@ -122,6 +177,7 @@ void Engine::Impl::add_computing_prefixes(const Sample& sample) {
 
 bool Engine::Impl::waits_for_prefix(Sample& sample) {
   const std::vector<BlockHash>& hashes = sample.request->prompt_hashes;
+  if (sample.request->scoring()) return false;  // it reads nothing
   if (hashes.empty() || computing.empty() || sample.prefix_wait_steps >= kMostPrefixWaitSteps) return false;
   const uint64_t block = cache->match(sample.tokens, open_options(sample)).tokens / block_tokens();
   // The last token is always computed, so a block that holds it would not be used.
@@ -135,84 +191,6 @@ bool Engine::Impl::waits_for_prefix(Sample& sample) {
     }
   }
   return false;
-}
-
-// --- blocks for this step
-
-void Engine::Impl::plan_step() {
-  loads.clear();
-  planned.clear();
-  entries.clear();
-  for (Sample* sample : running) {
-    if (sample->state != SampleState::running) continue;
-    planned.push_back(sample);
-    loads.push_back({sample->sequence.length(), sample->remaining(), sample->idle_steps});
-    ++sample->idle_steps;
-  }
-  scheduler.plan(loads, *parts.cost, plan);
-  for (const PlannedChunk& chunk : plan.chunks) {
-    Sample& sample = *planned[chunk.sequence];
-    uint32_t count = chunk.count;
-    if (sample.state != SampleState::running || !reserve(sample, count)) continue;  // it gave way
-    entries.push_back({&sample, chunk.first, count});
-  }
-}
-
-// Takes the blocks for `count` tokens, preempting until they are there; false when the sample itself had to go. One
-// that ends takes its request's other samples along, also those that this step was to compute.
-bool Engine::Impl::reserve(Sample& sample, uint32_t& count) {
-  const auto fail_request = [&](const Error& error) {
-    end_request(*sample.request, FinishReason::error, error);
-    std::erase_if(entries, [&](const Entry& entry) { return entry.sample->request == sample.request; });
-    return false;
-  };
-  while (true) {
-    const Status reserved = cache->reserve(sample.sequence, count);
-    if (reserved) return true;
-    if (reserved.error().code != ErrorCode::out_of_memory) return fail_request(reserved.error());
-    const bool alone = std::ranges::none_of(running, [&](const Sample* other) {
-      return other != &sample && other->sequence.length() + other->sequence.reserved() > 0;
-    });
-    if (alone && count == 1) return fail_request(reserved.error());
-    if (alone) {
-      count = (count + 1) / 2;
-      continue;
-    }
-    Sample* victim = pick_victim(&sample);
-    preempt(*victim);
-    if (victim == &sample) return false;
-  }
-}
-
-// Among those that hold blocks, and the one that needs some; without one in need, among parked beams only.
-Sample* Engine::Impl::pick_victim(const Sample* needy) const {
-  std::vector<VictimLoad> candidates;
-  std::vector<Sample*> samples;
-  for (Sample* sample : running) {
-    if (needy == nullptr && sample->state != SampleState::parked) continue;
-    const bool holds_blocks = sample->sequence.length() + sample->sequence.reserved() > 0;
-    if (!holds_blocks && sample != needy) continue;
-    const uint64_t computed = sample->sequence.length();
-    const uint64_t kept = parts.options.enable_prefix_caching ? computed / block_tokens() * block_tokens() : 0;
-    candidates.push_back(
-        {sample->request->request.priority, sample->preemptions, computed - kept, sample->request->id});
-    samples.push_back(sample);
-  }
-  const std::optional<size_t> chosen = Scheduler::victim(candidates);
-  return chosen ? samples[*chosen] : nullptr;
-}
-
-// Gives its blocks back. A parked beam has what it needs until its siblings are done; any other waits to resume.
-void Engine::Impl::preempt(Sample& sample) {
-  ++sample.preemptions;
-  ++sample.request->result.preemptions;
-  ++totals.preemptions;
-  sample.computed_before = std::max(sample.computed_before, sample.sequence.length());
-  if (sample.sequence.reserved() > 0) cache->cancel(sample.sequence);
-  sample.sequence = KvSequence();
-  std::erase(running, &sample);
-  std::erase_if(entries, [&](const Entry& entry) { return entry.sample == &sample; });
-  if (sample.state != SampleState::parked) enqueue(sample);
 }
 
 }  // namespace kvarto

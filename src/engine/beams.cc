@@ -1,9 +1,11 @@
 // Beam search through fork and release: every round each live beam names its likeliest continuations; when all have,
 // the best ones live on. The last child of a beam takes over its sequence, others fork it. Ranked by the sum of raw
-// log-probabilities; a finished beam by their mean (length penalty 1.0). Same candidates as vLLM: 2 x width per beam.
+// log-probabilities; a finished beam by that over its length to the power of the length penalty (1: their mean). Same
+// candidates as vLLM: 2 x width per beam.
 #include <algorithm>
 #include <tuple>
 
+#include "base/vmath.h"
 #include "engine/engine_impl.h"
 
 namespace kvarto {
@@ -22,15 +24,25 @@ std::vector<BeamStep> gather(const RequestState& request) {
   return all;
 }
 
+double score_of(const RequestState& request, const FinishedBeam& beam) {
+  return beam_score(beam.cumulative_logprob, beam.tokens.size(), request.params().length_penalty);
+}
+
 // Whether no continuation of `cumulative` can still come before the n-th finished beam: log-probabilities only fall,
-// and the longest text divides them by most.
-bool settled(const RequestState& request, double cumulative, uint64_t longest) {
+// and the longest text divides them by most (or, where a penalty below 0 makes it multiply, the shortest by least).
+bool settled(const RequestState& request, double cumulative, uint64_t next, uint64_t longest) {
   const size_t n = request.params().n;
-  return request.finished_beams.size() >= n &&
-         request.finished_beams[n - 1].score() >= cumulative / static_cast<double>(longest);
+  const float penalty = request.params().length_penalty;
+  return request.finished_beams.size() >= n && score_of(request, request.finished_beams[n - 1]) >=
+                                                   beam_score(cumulative, penalty < 0.0f ? next : longest, penalty);
 }
 
 }  // namespace
+
+double beam_score(double cumulative_logprob, uint64_t tokens, float length_penalty) {
+  const auto length = static_cast<double>(tokens);
+  return cumulative_logprob / (length_penalty == 1.0f ? length : pow_d(length, length_penalty));
+}
 
 void Engine::Impl::take_beam_row(Sample& sample, std::span<const float> row) {
   RequestState& request = *sample.request;
@@ -64,9 +76,10 @@ void Engine::Impl::expand_beams(RequestState& request) {
     beam.tokens.push_back(next.token);
     request.finished_beams.push_back(std::move(beam));
   }
-  std::ranges::stable_sort(request.finished_beams, std::greater<>(), &FinishedBeam::score);
+  std::ranges::stable_sort(request.finished_beams, std::greater<>(),
+                           [&](const FinishedBeam& beam) { return score_of(request, beam); });
   if (request.finished_beams.size() > params.n) request.finished_beams.resize(params.n);
-  if (live.empty() || settled(request, live.front().cumulative_logprob, longest)) {
+  if (live.empty() || settled(request, live.front().cumulative_logprob, length + 1, longest)) {
     finish_beams(request);
   } else {
     replace_beams(request, live);
@@ -90,6 +103,8 @@ void Engine::Impl::replace_beams(RequestState& request, std::span<const BeamStep
     child.tokens.push_back(live[i].token);
     child.cumulative_logprob = live[i].cumulative_logprob;
     child.preemptions = parent.preemptions;
+    child.level = parent.level;
+    child.waited_us = parent.waited_us;
     child.computed_before = std::max(parent.computed_before, parent.sequence ? parent.sequence.length() : 0);
     if (parent.sequence) {
       if (std::ranges::none_of(live.subspan(i + 1), is_parent(live[i].parent))) {
@@ -115,10 +130,15 @@ void Engine::Impl::finish_beams(RequestState& request) {
     result.tokens = beam.tokens;
     result.finish = beam.finish;
     result.cumulative_logprob = beam.cumulative_logprob;
+    if (beam.finish == FinishReason::stop) {
+      result.stop_token = beam.tokens.back();
+      result.stop_was_eos = request.rules.is_eos(beam.tokens.back());
+    }
     if (parts.tokenizer != nullptr) {
       StreamDecoder text;
+      const bool special = !request.params().skip_special_tokens;
       const size_t shown = beam.tokens.size() - (beam.finish == FinishReason::stop ? 1 : 0);
-      for (size_t i = 0; i < shown; ++i) result.text += text.push(parts.tokenizer->piece(beam.tokens[i]));
+      for (size_t i = 0; i < shown; ++i) result.text += text.push(parts.tokenizer->piece(beam.tokens[i], special));
       result.text += text.finish();
     }
     request.result.completion_tokens += beam.tokens.size();

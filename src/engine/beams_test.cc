@@ -11,11 +11,12 @@ namespace {
 struct Beam {
   std::vector<TokenId> tokens;
   double sum = 0.0;
-  double score() const { return sum / static_cast<double>(tokens.size()); }
+  double score(double penalty) const { return sum / std::pow(static_cast<double>(tokens.size()), penalty); }
 };
 
 // Beam search written down plainly: libm's logarithm, whole sequences scored anew, no cache, no early end.
-std::vector<Beam> plain_beam_search(const std::vector<TokenId>& prompt, size_t width, size_t max_tokens, TokenId stop) {
+std::vector<Beam> plain_beam_search(const std::vector<TokenId>& prompt, size_t width, size_t max_tokens, TokenId stop,
+                                    double penalty = 1.0) {
   std::vector<Beam> live = {{}}, finished;
   for (size_t length = 1; length <= max_tokens; ++length) {
     std::vector<Beam> next;
@@ -47,7 +48,7 @@ std::vector<Beam> plain_beam_search(const std::vector<TokenId>& prompt, size_t w
     }
   }
   std::stable_sort(finished.begin(), finished.end(),
-                   [](const Beam& a, const Beam& b) { return a.score() > b.score(); });
+                   [&](const Beam& a, const Beam& b) { return a.score(penalty) > b.score(penalty); });
   return finished;
 }
 
@@ -60,7 +61,8 @@ Request beam_request(uint32_t seed, uint32_t width, uint32_t n, uint32_t max_tok
 
 void expect_right(const Request& request, const RequestResult& result) {
   ASSERT_FALSE(result.error) << result.error->message;
-  const auto expected = plain_beam_search(request.prompt, request.sampling.beam_width, request.sampling.max_tokens, 7);
+  const auto expected = plain_beam_search(request.prompt, request.sampling.beam_width, request.sampling.max_tokens, 7,
+                                          static_cast<double>(request.sampling.length_penalty));
   ASSERT_EQ(result.samples.size(), request.sampling.n);
   for (uint32_t i = 0; i < request.sampling.n; ++i) {
     EXPECT_EQ(result.samples[i].tokens, expected[i].tokens) << i;
@@ -82,6 +84,22 @@ TEST(Beams, EqualAPlainBeamSearch) {
   EXPECT_TRUE(some_stopped);
   EXPECT_GT(fake->stats().kv.copied_tails, 0u);
   EXPECT_EQ(fake.at_rest(), "");
+}
+
+TEST(Beams, AreRankedByTheLengthPenalty) {
+  FakeEngine fake;
+  size_t shorter = 0, longer = 0;
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    for (const float penalty : {-1.0f, 0.0f, 0.5f, 3.0f}) {
+      Request request = beam_request(seed, 3, 2, 10);
+      request.sampling.length_penalty = penalty;
+      const auto result = fake->generate(request);
+      ASSERT_TRUE(result);
+      expect_right(request, *result);
+      (penalty < 0.0f ? shorter : longer) += result->samples[0].tokens.size();
+    }
+  }
+  EXPECT_LT(shorter * 3, longer);
 }
 
 TEST(Beams, PromptIsComputedOnce) {

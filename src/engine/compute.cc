@@ -10,7 +10,7 @@ void Engine::Impl::compute() {
   batch_tokens.clear();
   batch_sequences.clear();
   logit_rows.clear();
-  logit_samples.clear();
+  logit_from.clear();
   step_context = 0;
   step_start_us = parts.clock->now_us();
   for (const Entry& entry : entries) {
@@ -19,11 +19,21 @@ void Engine::Impl::compute() {
     batch_tokens.insert(batch_tokens.end(), from, from + entry.count);
     batch_sequences.push_back({first_row, entry.count, entry.first, cache->views(entry.sample->sequence)});
     step_context += chunk_context(entry.first, entry.count);
-    if (entry.first + entry.count == entry.sample->tokens.size()) {
+    const uint64_t end = entry.first + entry.count;
+    const RequestState& request = *entry.sample->request;
+    if (request.scoring()) {
+      const uint64_t scored_end = std::min<uint64_t>(end, request.prompt_tokens() - 1);
+      for (uint64_t p = std::max(entry.first, request.scored); p < scored_end; ++p) {
+        logit_rows.push_back(first_row + static_cast<uint32_t>(p - entry.first));
+        logit_from.push_back({entry.sample, p, true});
+      }
+    }
+    if (end == entry.sample->tokens.size()) {
       logit_rows.push_back(first_row + entry.count - 1);
-      logit_samples.push_back(entry.sample);
+      logit_from.push_back({entry.sample, end - 1, false});
     }
   }
+  if (parts.ledger != nullptr) parts.ledger->set_step(totals.steps + 1);
   parts.model->forward({.tokens = batch_tokens, .sequences = batch_sequences, .logit_rows = logit_rows, .trace = {}},
                        parts.workspace, reinterpret_cast<float*>(hidden.data()));
   ++totals.steps;
@@ -62,19 +72,39 @@ void Engine::Impl::count_commit(Sample& sample, uint64_t first, uint32_t count) 
 void Engine::Impl::choose() {
   const size_t width = parts.model->config().width;
   auto* const rows = reinterpret_cast<float*>(logits.data());
-  for (size_t first = 0; first < logit_samples.size(); first += kLogitRows) {
-    const size_t count = std::min<size_t>(kLogitRows, logit_samples.size() - first);
+  for (size_t first = 0; first < logit_from.size(); first += kLogitRows) {
+    const size_t count = std::min<size_t>(kLogitRows, logit_from.size() - first);
     parts.model->logits(reinterpret_cast<const float*>(hidden.data()) + first * width, count, rows);
     for (size_t i = 0; i < count; ++i) {
-      take_row(*logit_samples[first + i], std::span<const float>(rows + i * vocabulary(), vocabulary()));
+      const LogitRow& from = logit_from[first + i];
+      const std::span<const float> row(rows + i * vocabulary(), vocabulary());
+      if (from.scored) {
+        score_row(*from.sample, from.position, row);
+      } else {
+        take_row(*from.sample, row);
+      }
     }
   }
   for (RequestState* request : beams_ready) expand_beams(*request);
   beams_ready.clear();
   // What users wait for is the whole step: the pass, logits and sampling.
-  const uint64_t us = parts.clock->now_us() - step_start_us;
-  parts.cost->observe(batch_tokens.size(), step_context, static_cast<double>(us),
-                      plan.decodes_only && batch_tokens.size() == logit_rows.size());
+  step_end_us = parts.clock->now_us();
+  const StepKind kind = plan.decodes_only && batch_tokens.size() == logit_rows.size() ? StepKind::decodes
+                        : plan.decodes > 0                                            ? StepKind::mixed
+                                                                                      : StepKind::prefills;
+  parts.cost->observe({batch_tokens.size(), step_context, logit_rows.size()},
+                      static_cast<double>(step_end_us - step_start_us), kind);
+}
+
+// One row of a prompt whose log-probabilities were asked for: what it says of the token that follows.
+void Engine::Impl::score_row(Sample& sample, uint64_t position, std::span<const float> row) {
+  RequestState& request = *sample.request;
+  if (request.ended) return;
+  const TokenId next = request.request.prompt[position + 1];
+  Result<PromptLogprob> scored = sampler.score(row, next, *request.request.prompt_logprobs);
+  if (!scored) return end_request(request, FinishReason::error, scored.error());
+  request.result.prompt_logprobs.push_back(*std::move(scored));
+  request.scored = position + 1;
 }
 
 // All tokens of the sample are computed; `row` says what may come next. The last prompt row serves all samples of a
@@ -82,12 +112,22 @@ void Engine::Impl::choose() {
 void Engine::Impl::take_row(Sample& sample, std::span<const float> row) {
   RequestState& request = *sample.request;
   if (request.ended) return;
+  if (request.params().max_tokens == 0) return end_scored(request);
   if (request.is_beam()) return take_beam_row(sample, row);
   const bool first_token = request.unborn > 0;
   if (first_token) bear_children(sample);
   choose_token(sample, row);
   if (!first_token) return;
   for (size_t i = 1; i < request.samples.size() && !request.ended; ++i) choose_token(*request.samples[i], row);
+}
+
+// The prompt was all that was asked for.
+void Engine::Impl::end_scored(RequestState& request) {
+  for (; request.unborn > 0; --request.unborn) {
+    const auto index = static_cast<uint32_t>(request.samples.size());
+    request.samples.push_back(std::make_unique<Sample>(request, index, request.request.prompt));
+  }
+  for (const auto& sample : request.samples) end_sample(*sample, FinishReason::length);
 }
 
 // Children share the prompt's blocks and copy its open tail; one that finds no block for that starts as if preempted.
@@ -98,6 +138,8 @@ void Engine::Impl::bear_children(Sample& parent) {
     request.samples.push_back(std::make_unique<Sample>(request, index, parent.tokens));
     Sample& child = *request.samples.back();
     child.computed_before = parent.sequence.length();
+    child.level = parent.level;
+    child.waited_us = parent.waited_us;
     Result<KvSequence> forked = cache->fork(parent.sequence);
     if (forked) {
       child.sequence = std::move(*forked);
@@ -117,22 +159,18 @@ void Engine::Impl::choose_token(Sample& sample, std::span<const float> row) {
       .sample_index = request.request.sample_index + sample.index + (fault(7) ? sample.preemptions : 0),
       .tokens = sample.tokens,
       .prompt_tokens = request.prompt_tokens(),
-      .output_counts = sample.output.counts()};
+      .output_counts = sample.output.counts(),
+      .logprobs_mode = parts.options.logprobs_mode};
   const Result<SampledToken> chosen = sampler.sample(row, context);
   if (!chosen) return end_request(request, FinishReason::error, chosen.error());
   sample.output.hash_row(row);
   sample.tokens.push_back(chosen->token);
-  const std::string text = sample.output.push(*chosen);
+  std::string text = sample.output.push(*chosen);
   ++totals.generated_tokens;
   ++request.result.completion_tokens;
-  request.last_token_us = parts.clock->now_us();
-  if (request.first_token_us == 0) request.first_token_us = request.last_token_us;
   const FinishReason finish = sample.output.finish_reason();
+  events.push_back({&request, sample.index, &sample, chosen->token, std::move(text), finish});
   if (finish != FinishReason::none) end_sample(sample, finish);
-  if (request.request.on_token) {
-    request.request.on_token(
-        {.request = request.id, .sample = sample.index, .token = chosen->token, .text = text, .finish = finish});
-  }
 }
 
 }  // namespace kvarto

@@ -11,37 +11,65 @@ constexpr double kContextScale = 1.0 / 1024.0;
 constexpr double kForget = 0.95;  // a step counts half after 14 steps
 constexpr double kRidge = 1e-6;   // shares cost evenly among terms that the steps so far cannot tell apart
 
-std::array<double, 3> terms(uint64_t tokens, uint64_t context) {
-  return {1.0, static_cast<double>(tokens), static_cast<double>(context) * kContextScale};
+// Steps of prompts alone compute in far larger chunks than mixed ones and so cheaper per token. They tell how to begin,
+// and are believed by this much less with every mixed step that was measured.
+constexpr double kPrefillsKept = 0.25;
+
+std::array<double, 4> terms(const StepWork& work) {
+  return {1.0, static_cast<double>(work.tokens), static_cast<double>(work.context) * kContextScale,
+          static_cast<double>(work.logit_rows)};
 }
 
 }  // namespace
 
-double OnlineCostModel::estimate(uint64_t tokens, uint64_t context) const {
-  const auto x = terms(tokens, context);
-  return us_[0] * x[0] + us_[1] * x[1] + us_[2] * x[2];
+double OnlineCostModel::estimate(const StepWork& work) const {
+  const Column x = terms(work);
+  double us = 0.0;
+  for (int i = 0; i < kTerms; ++i) us += us_[i] * x[i];
+  return us;
 }
 
-void OnlineCostModel::observe(uint64_t tokens, uint64_t context, double us, bool decodes_only) {
-  if (!(us > 0.0) || tokens == 0) return;
-  decode_measured_ = decode_measured_ || decodes_only;
+void OnlineCostModel::Memory::fade(double kept) {
+  for (int i = 0; i < kTerms; ++i) {
+    for (double& square : squares[i]) square *= kept;
+    products[i] *= kept;
+  }
+}
+
+void OnlineCostModel::Memory::add(const Column& x, double us) {
   // Weighted by 1/us^2: a short decode step's error matters as much, relatively, as a long prefill's.
   const double weight = 1.0 / (us * us);
-  const auto x = terms(tokens, context);
   for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j) squares_[i][j] = kForget * squares_[i][j] + weight * x[i] * x[j];
-    products_[i] = kForget * products_[i] + weight * x[i] * us;
+    for (int j = 0; j < kTerms; ++j) squares[i][j] += weight * x[i] * x[j];
+    products[i] += weight * x[i] * us;
   }
+}
+
+void OnlineCostModel::observe(const StepWork& work, double us, StepKind kind) {
+  if (!(us > 0.0) || work.tokens == 0) return;
+  decode_measured_ = decode_measured_ || kind == StepKind::decodes;
+  if (kind == StepKind::mixed) prefills_.fade(kPrefillsKept);
+  Memory& memory = kind == StepKind::decodes ? decodes_ : kind == StepKind::mixed ? mixed_ : prefills_;
+  memory.fade(kForget);
+  memory.add(terms(work), us);
   solve();
 }
 
 // Normal equations; a term whose coefficient comes out negative is left out and the rest solved again.
 void OnlineCostModel::solve() {
-  std::array<bool, kTerms> used = {true, true, true};
+  std::array<bool, kTerms> used;
+  used.fill(true);
   for (int attempt = 0; attempt < kTerms; ++attempt) {
-    auto a = squares_;
-    auto b = products_;
-    const double ridge = kRidge * (a[0][0] + a[1][1] + a[2][2]);
+    Square a{};
+    Column b{};
+    for (const Memory* memory : {&decodes_, &mixed_, &prefills_}) {
+      for (int i = 0; i < kTerms; ++i) {
+        for (int j = 0; j < kTerms; ++j) a[i][j] += memory->squares[i][j];
+        b[i] += memory->products[i];
+      }
+    }
+    double ridge = 0.0;
+    for (int i = 0; i < kTerms; ++i) ridge += kRidge * a[i][i];
     for (int i = 0; i < kTerms; ++i) {
       a[i][i] += ridge;
       if (used[i]) continue;

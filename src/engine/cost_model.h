@@ -1,36 +1,49 @@
 // CostModel: how long a step takes, as the scheduler needs to know it. OnlineCostModel learns from the steps that ran:
-// least squares over (1, tokens, context) with forgetting, coefficients never negative. Only plans depend on it, never
-// text. Owner's thread.
+// least squares over (1, tokens, context, logit rows) with forgetting, coefficients never negative. Only plans depend
+// on it, never text. Owner's thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "engine/step_plan.h"
+
 namespace kvarto {
+
+enum class StepKind : uint8_t { decodes, mixed, prefills };
 
 class CostModel {
  public:
   virtual ~CostModel() = default;
-  // Microseconds of a step of `tokens` rows that attend `context` keys, all rows together.
-  virtual double estimate(uint64_t tokens, uint64_t context) const = 0;
+  // Microseconds of a step.
+  virtual double estimate(const StepWork& work) const = 0;
   // Whether a step of decodes alone has been measured: before that, no estimate of a mixed step means anything.
   virtual bool decode_measured() const = 0;
-  virtual void observe(uint64_t tokens, uint64_t context, double us, bool decodes_only) = 0;
+  virtual void observe(const StepWork& work, double us, StepKind kind) = 0;
 };
 
 class OnlineCostModel : public CostModel {
  public:
-  double estimate(uint64_t tokens, uint64_t context) const override;
+  double estimate(const StepWork& work) const override;
   bool decode_measured() const override { return decode_measured_; }
-  void observe(uint64_t tokens, uint64_t context, double us, bool decodes_only) override;
+  void observe(const StepWork& work, double us, StepKind kind) override;
 
  private:
-  static constexpr int kTerms = 3;
+  static constexpr int kTerms = 4;
+  using Square = std::array<std::array<double, kTerms>, kTerms>;
+  using Column = std::array<double, kTerms>;
+  // What steps of one kind taught. Each kind forgets by its own steps: while a long prompt runs there is no step of
+  // decodes alone, and what such a step takes is what the mixed ones are measured by.
+  struct Memory {
+    Square squares{};   // decayed sums of x x^T, in units of the scale in the source
+    Column products{};  // of x y
+    void fade(double kept);
+    void add(const Column& x, double us);
+  };
   void solve();
 
-  std::array<std::array<double, kTerms>, kTerms> squares_{};  // decayed sums of x x^T, in units of the scale below
-  std::array<double, kTerms> products_{};                     // of x y
-  std::array<double, kTerms> us_{};                           // per term
+  Memory decodes_, mixed_, prefills_;
+  Column us_{};  // per term
   bool decode_measured_ = false;
 };
 

@@ -21,6 +21,7 @@ bool Engine::step() {
   Impl& engine = *impl_;
   if (!engine.inbox.health()) return false;
   engine.receive();
+  bool computed = false;
   try {
     engine.admit();
     engine.plan_step();
@@ -28,11 +29,13 @@ bool Engine::step() {
       engine.compute();
       engine.commit();
       engine.choose();
+      computed = true;
     }
   } catch (const std::exception& bug) {
     engine.poison(bug.what());
   }
   engine.sweep();
+  engine.publish(computed);
   return engine.busy();
 }
 
@@ -123,17 +126,17 @@ Result<std::vector<float>> Engine::forward(KvSequence& sequence, std::span<const
   }
 }
 
-EngineStats Engine::stats() const {
-  EngineStats stats = impl_->totals;
-  if (impl_->cache != nullptr) {
-    stats.kv = impl_->cache->stats();
-    stats.kv_balanced = impl_->cache->balanced();
+bool Engine::reset_prefix_cache() { return impl_->cache != nullptr && impl_->cache->clear(); }
+
+std::vector<MemoryUse> Engine::memory() const {
+  std::vector<MemoryUse> all;
+  const Ledger* ledger = impl_->parts.ledger.get();
+  for (size_t i = 0; ledger != nullptr && i < static_cast<size_t>(MemoryTag::count); ++i) {
+    const auto tag = static_cast<MemoryTag>(i);
+    const Ledger::Peak peak = ledger->peak(tag);
+    all.push_back({memory_tag_name(tag), ledger->used(tag), peak.bytes, peak.step});
   }
-  stats.saturated_kv_values = impl_->parts.model->saturated_kv_values();
-  stats.running = static_cast<uint32_t>(impl_->running.size());
-  stats.waiting = static_cast<uint32_t>(impl_->waiting.size());
-  if (impl_->waste_steps > 0) stats.waste_mean = impl_->waste_sum / static_cast<double>(impl_->waste_steps);
-  return stats;
+  return all;
 }
 
 // --- making
@@ -165,7 +168,8 @@ Result<std::unique_ptr<Engine>> Engine::assemble(EngineParts parts) {
                  .max_num_seqs = impl.parts.options.max_num_seqs,
                  .longest_sequence = longest,
                  .short_of_memory = !info.max_model_len_reason.empty(),
-                 .has_text = impl.parts.tokenizer != nullptr};
+                 .has_text = impl.parts.tokenizer != nullptr,
+                 .priorities = impl.parts.options.scheduling_policy == SchedulingPolicy::priority};
   info.architecture = config.architecture;
   info.model_name = config.name;
   info.vocabulary = config.vocabulary;
@@ -177,13 +181,15 @@ Result<std::unique_ptr<Engine>> Engine::assemble(EngineParts parts) {
   const KvLayoutOptions& kv = impl.parts.layout.options();
   info.kv_dtype = kv_dtype_name(kv.k_dtype);
   if (kv.v_dtype != kv.k_dtype) info.kv_dtype += "/" + std::string(kv_dtype_name(kv.v_dtype));
+  impl.snapshot = impl.stats();
   return engine;
 }
 
 Engine::Impl::Impl(EngineParts engine_parts)
     : parts(std::move(engine_parts)),
       scheduler({.max_num_batched_tokens = parts.options.max_num_batched_tokens,
-                 .max_step_us = parts.options.max_step_ms * 1000.0}) {
+                 .max_step_us = parts.options.max_step_ms * 1000.0}),
+      chat(parts.chat_template, parts.tokenizer) {
   if (parts.clock == nullptr) parts.clock = std::make_shared<SteadyClock>();
   if (parts.cost == nullptr) parts.cost = std::make_shared<OnlineCostModel>();
 }
@@ -196,12 +202,17 @@ Status Engine::Impl::make_cache() {
                                           {.bytes = parts.kv_bytes,
                                            .prefix_caching = parts.options.enable_prefix_caching,
                                            .name_space = parts.name_space,
-                                           .max_step_tokens = parts.options.max_num_batched_tokens}));
+                                           .max_step_tokens = parts.options.max_num_batched_tokens,
+                                           .record_events = parts.options.record_kv_events,
+                                           .event_bytes = parts.options.kv_event_bytes,
+                                           .clock_us = [clock = parts.clock] { return clock->now_us(); },
+                                           .on_life = parts.options.on_kv_life,
+                                           .life_sample = parts.options.kv_life_sample}));
   return {};
 }
 
 Status Engine::Impl::make_buffers() {
-  const size_t rows = std::max(kLogitRows, parts.options.max_num_seqs);
+  const size_t rows = most_logit_rows(parts.options);
   const size_t width = parts.model->config().width;
   ASSIGN_OR_RETURN(hidden, Slab::allocate(rows * width * sizeof(float), MemoryTag::activations, parts.ledger));
   ASSIGN_OR_RETURN(logits,
@@ -221,6 +232,11 @@ void Engine::Impl::receive() {
     r.unborn = (r.is_beam() ? r.params().beam_width : r.params().n) - 1;
     r.samples.push_back(std::make_unique<Sample>(r, 0, r.request.prompt));
     totals.prompt_tokens += r.prompt_tokens();
+    queued_tokens += r.prompt_tokens();
+    if (r.request.prompt_logprobs) {
+      r.result.prompt_logprobs.reserve(r.prompt_tokens());
+      r.result.prompt_logprobs.push_back({.token = r.request.prompt.front()});
+    }
     requests.emplace(r.id, std::move(request));
     enqueue(*r.samples.front());
   }

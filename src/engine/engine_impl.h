@@ -1,7 +1,7 @@
 // Engine::Impl: the engine's state and the parts of a step. Each file of this folder named after a part implements it:
-// admission.cc (who runs, who gives way), compute.cc (the batch, the forward pass, what follows from logits), direct.cc
-// (score, forward), beams.cc, finish.cc (how requests end). Owner's thread, but for `inbox`, `limits` and the immutable
-// parts.
+// admission.cc (who may start), room.cc (who gives way), compute.cc (the batch, the forward pass, what follows from
+// logits), direct.cc (score, forward), beams.cc, finish.cc (how requests end), report.cc (what callers and metrics get
+// to know). Owner's thread, but for `inbox`, `limits`, `chat`, the snapshot and the immutable parts.
 #pragma once
 
 #include <deque>
@@ -12,18 +12,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/chat.h"
 #include "engine/engine_parts.h"
 #include "engine/inbox.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/validate.h"
-#include "text/chat_template.h"
 
 namespace kvarto {
 
 // Most rows of logits that exist at once; they are reduced before the next ones are made.
 inline constexpr uint32_t kLogitRows = 64;
+// Most rows of a step that logits are made of: one of every sequence, and those of prompts that are scored.
+inline size_t most_logit_rows(const EngineOptions& options) { return size_t{kLogitRows} + options.max_num_seqs; }
 
 struct Engine::Impl {
   explicit Impl(EngineParts engine_parts);
@@ -43,24 +45,33 @@ struct Engine::Impl {
   void sweep();
   void poison(const std::string& what);
   bool busy() const;
+  void publish(bool computed);
 
   // --- admission.cc
   bool try_admit(Sample& sample);
+  void note_admission(Sample& sample, const PrefixMatch& match);
+  void note_resume(Sample& sample, uint64_t found);
+  int64_t level_of(const Sample& sample, uint64_t now) const;
+  void refresh_levels();
   size_t wanted_bytes(const Sample& sample, uint64_t held_tokens) const;
   size_t promised_bytes() const;
   uint32_t slots_used() const;
+  void enqueue(Sample& sample);
+  void start_running(Sample& sample);
   void find_computing_prefixes();
   void add_computing_prefixes(const Sample& sample);
   bool waits_for_prefix(Sample& sample);
+  uint64_t most_in_a_step(const Sample& sample, uint32_t scoring) const;
+
+  // --- room.cc
   bool reserve(Sample& sample, uint32_t& count);
   Sample* pick_victim(const Sample* needy) const;
   void preempt(Sample& sample);
-  void enqueue(Sample& sample);
-  void start_running(Sample& sample);
-
   // --- compute.cc
   void count_commit(Sample& sample, uint64_t first, uint32_t count);
+  void score_row(Sample& sample, uint64_t position, std::span<const float> row);
   void take_row(Sample& sample, std::span<const float> row);
+  void end_scored(RequestState& request);
   void bear_children(Sample& parent);
   void choose_token(Sample& sample, std::span<const float> row);
 
@@ -82,6 +93,10 @@ struct Engine::Impl {
   void mark_ended(RequestState& request);
   void fill_result(RequestState& request);
 
+  // --- report.cc
+  void report_tokens();
+  EngineStats stats() const;
+
   EngineParts parts;
   Scheduler scheduler;
   Sampler sampler;
@@ -92,6 +107,7 @@ struct Engine::Impl {
   std::vector<Sample*> waiting, running;   // in queue_key order
   std::vector<RequestState*> ended;        // to be reported by sweep()
   std::vector<RequestState*> beams_ready;  // to be expanded after this step's rows
+  uint64_t queued_tokens = 0;              // prompts of requests that were never admitted
 
   // The step being built.
   struct Entry {
@@ -105,22 +121,45 @@ struct Engine::Impl {
   std::vector<Entry> entries;
   std::vector<TokenId> batch_tokens;
   std::vector<BatchSequence> batch_sequences;
-  std::vector<uint32_t> logit_rows;
-  std::vector<Sample*> logit_samples;
+  struct LogitRow {
+    Sample* sample;
+    uint64_t position;
+    bool scored;  // for prompt_logprobs; otherwise something comes after it
+  };
+  std::vector<uint32_t> logit_rows;  // in the batch
+  std::vector<LogitRow> logit_from;  // [logit_rows]
   Slab hidden, logits;
-  uint64_t step_start_us = 0;
+  uint64_t step_start_us = 0, step_end_us = 0;
   uint64_t step_context = 0;                                                                 // keys attended
   std::unordered_map<uint64_t, std::vector<std::pair<BlockHash, const Sample*>>> computing;  // by event_id
   std::vector<std::unique_ptr<RequestState>> arrived;
   std::vector<RequestId> cancelled;
+
+  // What the step is reported by. A token and where it came from, or the end of a sample from outside.
+  struct PendingEvent {
+    RequestState* request;
+    uint32_t index;  // of the sample
+    Sample* sample;  // null: it never came to be
+    std::optional<TokenId> token;
+    std::string text;
+    FinishReason finish;
+  };
+  std::vector<PendingEvent> events;
+  std::vector<AdmittedRequest> admitted;
+  std::vector<PreemptedSample> preempted;
+  std::vector<ResumedSample> resumed;
+  bool cache_rebuilt = false;
+  uint64_t reported_prompt_tokens = 0, reported_generated_tokens = 0;  // of totals, by the last report
 
   EngineStats totals;
   double waste_sum = 0.0;
   uint64_t waste_steps = 0;
   std::deque<uint64_t> failures_us;
 
-  std::once_flag template_once;
-  std::optional<Result<ChatTemplate>> chat;
+  mutable std::mutex snapshot_mutex;
+  EngineStats snapshot;
+
+  ChatRenderer chat;
 };
 
 }  // namespace kvarto

@@ -28,6 +28,7 @@ struct EngineParts {
   std::shared_ptr<const Clock> clock;                    // null: a steady clock
   std::shared_ptr<CostModel> cost;                       // null: learns online
   EngineOptions options;                                 // max_model_len 0: the context length or what fits
+  std::function<void(const StepReport&)> observer;       // see Engine::observe; may be empty
   EngineInfo info;                                       // what the loader knows; assemble() fills in the rest
 };
 

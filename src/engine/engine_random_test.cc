@@ -9,7 +9,7 @@
 namespace kvarto {
 namespace {
 
-Request random_request() {
+Request random_request(const EngineOptions& options) {
   // Few families of prompts, so that prefixes meet.
   const auto family = *rc::gen::inRange<uint32_t>(0, 3);
   const auto length = *rc::gen::inRange<size_t>(1, 70);
@@ -23,8 +23,14 @@ Request random_request() {
   if (*rc::gen::inRange(0, 4) == 0) request.sampling.frequency_penalty = 1.5f;
   if (*rc::gen::inRange(0, 6) == 0) request.cache_salt = "salt";
   request.sample_index = *rc::gen::inRange<uint32_t>(0, 3);
-  request.priority = *rc::gen::element(0, 0, 0, 1, -1);
-  if (*rc::gen::inRange(0, 8) == 0) {
+  if (options.scheduling_policy == SchedulingPolicy::priority) request.priority = *rc::gen::element(0, 0, 0, 1, -1);
+  if (*rc::gen::inRange(0, 5) == 0) {
+    request.prompt_logprobs = *rc::gen::inRange<uint32_t>(0, 4);
+    if (*rc::gen::inRange(0, 3) == 0) request.sampling.max_tokens = 0;
+  }
+  if (*rc::gen::inRange(0, 6) == 0) request.sampling.bad_words = {{5}, {*rc::gen::inRange(0, 64), 6}};
+  if (request.sampling.max_tokens > 0 && *rc::gen::inRange(0, 8) == 0) {
+    request.sampling.bad_words.clear();
     request.sampling.beam_width = request.sampling.n + 1;
     request.sampling.temperature = 1.0f;
     request.sampling.frequency_penalty = 0.0f;
@@ -33,9 +39,27 @@ Request random_request() {
   return request;
 }
 
+// Every row of the prompt once, whatever came between.
+void check_scores(const Request& request, const RequestResult& result) {
+  const bool whole = result.samples[0].finish != FinishReason::cancelled;
+  RC_ASSERT(result.prompt_logprobs.size() == (request.prompt_logprobs ? request.prompt.size() : 0) || !whole);
+  for (size_t i = 1; i < result.prompt_logprobs.size(); ++i) {
+    const PromptLogprob& at = result.prompt_logprobs[i];
+    const std::vector<float> row = FakeModel::reference(std::span(request.prompt).first(i));
+    double sum = 0.0;
+    for (const float logit : row) sum += std::exp(static_cast<double>(logit));
+    const float logit = row[static_cast<size_t>(request.prompt[i])];
+    RC_ASSERT(at.token == request.prompt[i]);
+    RC_ASSERT(std::abs(static_cast<double>(*at.logprob) - (static_cast<double>(logit) - std::log(sum))) < 1e-5);
+    RC_ASSERT(at.rank == 1 + std::ranges::count_if(row, [&](float other) { return other > logit; }));
+    RC_ASSERT(at.top.size() == *request.prompt_logprobs);
+  }
+}
+
 void check_result(const Request& request, const RequestResult& result) {
   RC_ASSERT(!result.error);
   RC_ASSERT(result.samples.size() == request.sampling.n);
+  check_scores(request, result);
   if (request.sampling.beam_width > 0) return;  // texts of beams: beams_test.cc
   for (uint32_t i = 0; i < request.sampling.n; ++i) {
     const std::vector<TokenId> expected = reference_text(request, i);
@@ -57,15 +81,23 @@ RC_GTEST_PROP(EngineRandom, EveryTextIsRightAndEverythingIsGivenBack, ()) {
   setup.options.max_num_seqs = *rc::gen::inRange<uint32_t>(4, 10);
   setup.options.max_num_batched_tokens = *rc::gen::element<uint32_t>(5, 16, 37, 128);
   setup.options.enable_prefix_caching = *rc::gen::inRange(0, 4) != 0;
+  setup.options.scheduling_policy = *rc::gen::element(SchedulingPolicy::fcfs, SchedulingPolicy::priority);
+  setup.options.priority_aging_ms = *rc::gen::element(0u, 5u, 10'000u);
+  setup.options.watermark = *rc::gen::element(0.0, 0.0, 0.2);
+  setup.options.long_prefill_token_threshold = *rc::gen::element(0u, 0u, 7u);
   FakeEngine fake(setup);
 
   std::map<RequestId, Request> requests;
+  std::map<std::pair<RequestId, uint32_t>, int> ends;  // last events
   const auto arrivals = *rc::gen::inRange(1, 30);
   int accepted = 0, refused = 0, steps = 0;
   while (accepted + refused < arrivals || !fake->idle()) {
     if (accepted + refused < arrivals && *rc::gen::inRange(0, 3) < 2) {
-      const Request request = random_request();
+      const Request request = random_request(setup.options);
       Request copy = request;
+      copy.on_token = [&](const TokenEvent& event) {
+        ends[{event.request, event.sample}] += event.finish != FinishReason::none;
+      };
       copy.on_finish = [&](const RequestResult& r) {
         ++fake.finish_calls[r.request];
         fake.results[r.request] = r;
@@ -99,6 +131,9 @@ RC_GTEST_PROP(EngineRandom, EveryTextIsRightAndEverythingIsGivenBack, ()) {
   RC_ASSERT(fake.results.size() == requests.size());
   for (const auto& [id, request] : requests) {
     RC_ASSERT(fake.finish_calls[id] == 1);
+    for (uint32_t i = 0; i < request.sampling.n; ++i) {
+      RC_ASSERT((ends[{id, i}] == (request.sampling.beam_width > 0 ? 0 : 1)));
+    }
     check_result(request, fake.results[id]);
   }
   RC_ASSERT(fake.at_rest() == "");

@@ -377,7 +377,7 @@ TEST(Engine, ScoreSeesEveryRowAndLeavesNothingBehind) {
 }
 
 TEST(Engine, PriorityRunsFirstAndMaxNumSeqsHolds) {
-  FakeEngine fake({.options = {.max_num_seqs = 1}});
+  FakeEngine fake({.options = {.max_num_seqs = 1, .scheduling_policy = SchedulingPolicy::priority}});
   std::vector<int> order;
   for (const int priority : {5, 0, -3, 5}) {
     Request request = fake_request(fake_prompt(10, 90), 3);

@@ -18,7 +18,9 @@ double ms_between(uint64_t from_us, uint64_t to_us) {
 
 void Engine::Impl::end_sample(Sample& sample, FinishReason reason) {
   if (sample.state == SampleState::finished) return;
-  sample.output.end(reason);
+  if (sample.output.finish_reason() == FinishReason::none && !sample.request->is_beam()) {
+    events.push_back({sample.request, sample.index, &sample, std::nullopt, sample.output.end(reason), reason});
+  }
   if (sample.sequence && sample.sequence.reserved() > 0) cache->cancel(sample.sequence);
   sample.sequence = KvSequence();
   sample.state = SampleState::finished;
@@ -33,12 +35,16 @@ void Engine::Impl::end_request(RequestState& request, FinishReason reason, std::
   request.unborn = 0;
   request.result.error = std::move(error);
   for (const auto& sample : request.samples) end_sample(*sample, reason);
+  for (auto i = static_cast<uint32_t>(request.samples.size()); i < request.params().n && !request.is_beam(); ++i) {
+    events.push_back({&request, i, nullptr, std::nullopt, "", reason});
+  }
   mark_ended(request);
 }
 
 void Engine::Impl::mark_ended(RequestState& request) {
   if (request.ended) return;
   request.ended = true;
+  if (!request.admitted) queued_tokens -= request.prompt_tokens();
   ended.push_back(&request);
 }
 
@@ -61,12 +67,17 @@ void Engine::Impl::fill_result(RequestState& request) {
     missing.finish = fate;
     result.samples.push_back(std::move(missing));
   }
+  result.arrival_us = request.submitted_us;
+  result.first_scheduled_us = request.admitted_us;
+  result.first_token_us = request.first_token_us;
+  result.last_token_us = request.last_token_us;
   if (request.admitted) result.queue_ms = ms_between(request.submitted_us, request.admitted_us);
   if (request.first_token_us > 0) result.ttft_ms = ms_between(request.submitted_us, request.first_token_us);
 }
 
 // Clears the queues of what has finished, then reports: a callback may submit and cancel.
 void Engine::Impl::sweep() {
+  report_tokens();
   const auto finished = [](const Sample* sample) { return sample->state == SampleState::finished; };
   std::erase_if(running, finished);
   std::erase_if(waiting, finished);
@@ -105,6 +116,7 @@ void Engine::Impl::poison(const std::string& what) {
     end_request(*request, FinishReason::error, error);
   }
   const Status rebuilt = make_cache();
+  cache_rebuilt = true;
   const uint64_t now = parts.clock->now_us();
   failures_us.push_back(now);
   if (failures_us.size() > kMostFailures) failures_us.pop_front();

@@ -34,6 +34,13 @@ bool Inbox::empty() const {
   return arrived_.empty() && cancelled_.empty();
 }
 
+Inbox::Arrived Inbox::arrived() const {
+  const std::lock_guard lock(mutex_);
+  Arrived all{.requests = static_cast<uint32_t>(arrived_.size())};
+  for (const auto& request : arrived_) all.prompt_tokens += request->prompt_tokens();
+  return all;
+}
+
 void Inbox::take(std::vector<std::unique_ptr<RequestState>>& out, std::vector<RequestId>& cancelled, size_t waiting) {
   out.clear();
   cancelled.clear();

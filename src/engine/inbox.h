@@ -19,6 +19,12 @@ class Inbox {
   void cancel(RequestId id);
   Status health() const;
   bool empty() const;
+  // Requests that arrived since take(), and tokens of their prompts.
+  struct Arrived {
+    uint32_t requests = 0;
+    uint64_t prompt_tokens = 0;
+  };
+  Arrived arrived() const;
 
   // Owner. Takes what has arrived; `out` and `cancelled` are overwritten, their memory reused. `waiting` is how many
   // requests the owner has not started yet: they count against the bound.

@@ -32,20 +32,20 @@ StepShape largest_step(const ModelConfig& config, const EngineOptions& options) 
 Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, const KvLayout& layout,
                             const EngineOptions& options) {
   ASSIGN_OR_RETURN(const size_t weight_bytes, loaded_weight_bytes(file, options.reference));
-  const size_t rows = std::max(kLogitRows, options.max_num_seqs);
-  return plan_memory(
-      {.available_bytes = available_memory_bytes(),
-       .weight_bytes = weight_bytes,
-       .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) +
-                           cpu_scratch_bytes(largest_step(config, options), cpu_threads(options.threads)) +
-                           rows * config.width * sizeof(float),
-       .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
-       .layout = &layout,
-       .context_length = config.context_length,
-       .max_model_len = options.max_model_len,
-       .max_num_seqs = options.max_num_seqs,
-       .max_num_batched_tokens = options.max_num_batched_tokens,
-       .kv_cache_memory_bytes = options.kv_cache_memory_bytes});
+  const size_t rows = most_logit_rows(options);
+  const size_t scratch =
+      cpu_scratch_bytes(largest_step(config, options), cpu_threads(options.threads), options.reference);
+  return plan_memory({.available_bytes = available_memory_bytes(),
+                      .weight_bytes = weight_bytes,
+                      .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) + scratch +
+                                          rows * config.width * sizeof(float),
+                      .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
+                      .layout = &layout,
+                      .context_length = config.context_length,
+                      .max_model_len = options.max_model_len,
+                      .max_num_seqs = options.max_num_seqs,
+                      .max_num_batched_tokens = options.max_num_batched_tokens,
+                      .kv_cache_memory_bytes = options.kv_cache_memory_bytes});
 }
 
 Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, const EngineOptions& options,
@@ -74,7 +74,9 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   ASSIGN_OR_RETURN(parts.workspace, Workspace::make(config, options.max_num_batched_tokens, parts.ledger));
   parts.kv_bytes = plan.kv_bytes;
   parts.options.max_model_len = plan.max_model_len;
-  parts.memory = [ledger = parts.ledger] { return std::make_shared<CpuMemory>(ledger); };
+  parts.memory = [ledger = parts.ledger, touch = options.touch_kv] {
+    return std::make_shared<CpuMemory>(ledger, touch);
+  };
   if (options.max_model_len == 0 && plan.max_model_len < config.context_length) {
     parts.info.max_model_len_reason = plan.max_model_len_reason;
   }

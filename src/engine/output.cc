@@ -24,6 +24,10 @@ std::string_view finish_reason_name(FinishReason reason) {
   return "?";
 }
 
+bool OutputRules::is_eos(TokenId token) const {
+  return tokenizer != nullptr && !params->ignore_eos && std::ranges::binary_search(tokenizer->stop_ids(), token);
+}
+
 Output::Output(const OutputRules& rules, bool hash_logits)
     : rules_(&rules), stops_(rules.params->stop, rules.params->include_stop_str_in_output) {
   if (hash_logits) hash_.emplace();
@@ -35,9 +39,15 @@ void Output::hash_row(std::span<const float> logits) {
 
 std::string Output::add_text(TokenId token) {
   if (rules_->tokenizer == nullptr) return {};
-  std::string text = utf8_.push(rules_->tokenizer->piece(token));
+  std::string text = utf8_.push(rules_->tokenizer->piece(token, !rules_->params->skip_special_tokens));
   if (generated_ <= rules_->params->min_tokens && rules_->params->min_tokens > 0) return text;
   return stops_.push(text);
+}
+
+void Output::note_stop(TokenId token) {
+  finish_ = FinishReason::stop;
+  result_.stop_token = token;
+  result_.stop_was_eos = rules_->is_eos(token);
 }
 
 std::string Output::flush() {
@@ -58,7 +68,8 @@ std::string Output::push(const SampledToken& chosen) {
   }
   std::string text;
   if (std::ranges::binary_search(rules_->stop_ids, chosen.token)) {
-    finish_ = FinishReason::stop;
+    note_stop(chosen.token);
+    if (params.include_stop_str_in_output) text = add_text(chosen.token);
   } else {
     text = add_text(chosen.token);
     if (stops_.stopped()) {
@@ -71,6 +82,7 @@ std::string Output::push(const SampledToken& chosen) {
     text += flush();
     // The end of the text may have completed a stop string that an unfinished character had held back.
     if (stops_.stopped()) finish_ = FinishReason::stop;
+    result_.stop_string = stops_.stop_string();
   }
   result_.text += text;
   return text;
@@ -81,13 +93,13 @@ std::string Output::end(FinishReason reason) {
   finish_ = reason;
   std::string text = flush();
   result_.text += text;
+  result_.stop_string = stops_.stop_string();
   return text;
 }
 
 SampleResult Output::take(std::span<const TokenId> tokens) {
   result_.tokens.assign(tokens.begin(), tokens.end());
   result_.finish = finish_;
-  result_.stop_string = stops_.stop_string();
   if (hash_) {
     result_.logits_sha256 = to_hex(hash_->finish());
     hash_.reset();

@@ -26,6 +26,9 @@ struct OutputRules {
   std::vector<TokenId> stop_ids;  // ascending
   size_t prompt_tokens = 0;
   uint64_t max_model_len = 0;
+
+  // Whether a stop token is one that ends every generation, not only this request's.
+  bool is_eos(TokenId token) const;
 };
 
 class Output {
@@ -37,6 +40,7 @@ class Output {
   // Takes the chosen token; returns the text that may be shown now. Afterwards finish() says whether it was the last.
   std::string push(const SampledToken& chosen);
   FinishReason finish_reason() const { return finish_; }
+  const SampleResult& result() const { return result_; }  // text, logprobs and what stopped it, so far
   // Ends it from outside; returns text that was held back.
   std::string end(FinishReason reason);
 
@@ -49,6 +53,7 @@ class Output {
 
  private:
   std::string add_text(TokenId token);
+  void note_stop(TokenId token);
   std::string flush();
 
   const OutputRules* rules_;

@@ -112,5 +112,40 @@ TEST_F(OutputTest, EndedFromOutsideItKeepsItsText) {
   EXPECT_EQ(result.finish, FinishReason::cancelled);
 }
 
+TEST_F(OutputTest, SpecialTokensAreShownWhenAskedForButNotTheStop) {
+  rules_.stop_ids = {25};  // z
+  EXPECT_EQ(run(word("a.bz")), "a||b||");
+  params_.skip_special_tokens = false;
+  EXPECT_EQ(run(word("a.bz")), "a|<|endoftext|>|b||");
+  EXPECT_EQ(output_->take(pushed_).text, "a<|endoftext|>b");
+  rules_.stop_ids = {28};
+  EXPECT_EQ(run(word("ab.")), "a|b||");
+  params_.include_stop_str_in_output = true;
+  EXPECT_EQ(run(word("ab.")), "a|b|<|endoftext|>|");
+  params_.skip_special_tokens = true;
+  EXPECT_EQ(run(word("ab.")), "a|b||");
+  rules_.stop_ids = {25};
+  EXPECT_EQ(run(word("abz")), "a|b|z|");
+}
+
+TEST_F(OutputTest, WhatStoppedItIsSaid) {
+  rules_.stop_ids = {25, 28};
+  run(word("az"));
+  SampleResult result = output_->take(pushed_);
+  EXPECT_EQ(result.stop_token, 25);
+  EXPECT_FALSE(result.stop_was_eos);
+  run(word("a."));
+  result = output_->take(pushed_);
+  EXPECT_EQ(result.stop_token, 28);
+  EXPECT_TRUE(result.stop_was_eos);
+  params_.ignore_eos = true;  // then it is only one of the request's own
+  run(word("a."));
+  EXPECT_FALSE(output_->take(pushed_).stop_was_eos);
+  params_.stop = {"b"};
+  run(word("ab"));
+  EXPECT_EQ(output_->result().stop_string, "b");
+  EXPECT_FALSE(output_->result().stop_token);
+}
+
 }  // namespace
 }  // namespace kvarto

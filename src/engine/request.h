@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,7 +40,12 @@ struct Sample {
   uint32_t preemptions = 0;
   uint64_t computed_before = 0;  // tokens that were computed once already, by this sample or the one it was forked from
   uint32_t idle_steps = 0;       // steps since it last advanced
-  uint32_t prefix_wait_steps = 0;  // waited for another request to compute the same prefix
+  uint32_t prefix_wait_steps = 0;       // waited for another request to compute the same prefix
+  std::optional<uint64_t> held_before;  // preempted: tokens that it held then
+  // Its place in the queues: the request's priority, one less for every while that it has waited so far. As of its
+  // last admission once it runs; always 0 under fcfs.
+  int64_t level = 0;
+  uint64_t waited_us = 0, enqueued_us = 0;  // before it was enqueued last; when that was
   // Beams only: sum of logprobs so far, and the continuations found in this round.
   double cumulative_logprob = 0.0;
   std::vector<TokenLogprob> continuations;
@@ -60,9 +66,10 @@ struct FinishedBeam {
   std::vector<TokenId> tokens;  // generated
   double cumulative_logprob = 0.0;
   FinishReason finish = FinishReason::none;
-  // Length penalty 1.0. The last token of a beam counts, whether it ends the text or not.
-  double score() const { return cumulative_logprob / static_cast<double>(tokens.size()); }
 };
+
+// How beams are ranked. The last token of a beam counts, whether it ends the text or not.
+double beam_score(double cumulative_logprob, uint64_t tokens, float length_penalty);
 
 struct RequestState {
   RequestId id = 0;  // ids ascend in the order of arrival
@@ -72,6 +79,7 @@ struct RequestState {
   std::vector<BlockHash> prompt_hashes;  // chain hashes of the prompt's whole blocks; empty when nothing is shared
   std::vector<std::unique_ptr<Sample>> samples;
   uint32_t unborn = 0;  // samples still to be forked
+  uint64_t scored = 0;  // rows of the prompt that prompt_logprobs were taken from
   std::vector<FinishedBeam> finished_beams;
   RequestResult result;  // counters; samples are filled at the end
   bool admitted = false, ended = false;
@@ -80,6 +88,8 @@ struct RequestState {
   const SamplingParams& params() const { return request.sampling; }
   bool is_beam() const { return request.sampling.beam_width > 0; }
   size_t prompt_tokens() const { return request.prompt.size(); }
+  // Whether rows of the prompt are still to be scored: all but the last, which says what comes after the prompt.
+  bool scoring() const { return request.prompt_logprobs && scored + 1 < prompt_tokens(); }
 };
 
 inline Sample::Sample(RequestState& owner, uint32_t sample_index, std::vector<TokenId> all_tokens)
@@ -96,9 +106,9 @@ inline std::span<const TokenId> Sample::generated() const {
   return std::span(tokens).subspan(request->prompt_tokens());
 }
 
-// Queues are in order of priority, then arrival.
-inline std::pair<int32_t, RequestId> queue_key(const Sample& sample) {
-  return {sample.request->request.priority, sample.request->id};
+// The order of queues: by level, then arrival.
+inline std::tuple<int64_t, RequestId, uint32_t> queue_key(const Sample& sample) {
+  return {sample.level, sample.request->id, sample.index};
 }
 
 }  // namespace kvarto

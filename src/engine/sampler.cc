@@ -42,6 +42,16 @@ bool Sampler::before(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
+// The last id of a sequence whose others end the output may not come.
+void Sampler::ban_words(const SampleContext& context) {
+  const std::span<const TokenId> output = context.tokens.subspan(context.prompt_tokens);
+  for (const std::vector<TokenId>& word : context.params->bad_words) {
+    const std::span<const TokenId> before(word.data(), word.size() - 1);
+    if (before.size() > output.size()) continue;
+    if (std::ranges::equal(before, output.last(before.size()))) row_[static_cast<size_t>(word.back())] = kMinusInfinity;
+  }
+}
+
 void Sampler::penalise(const SampleContext& context) {
   const SamplingParams& p = *context.params;
   if (p.repetition_penalty != 1.0f) {
@@ -64,8 +74,17 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Samp
   const SamplingParams& p = *context.params;
   const size_t generated = context.tokens.size() - context.prompt_tokens;
   const bool hold_stops = generated < p.min_tokens && !context.stop_ids.empty();
-  if (!hold_stops && p.logit_bias.empty() && p.repetition_penalty == 1.0f && !wants_counts(p)) return logits;
-  row_.assign(logits.begin(), logits.end());
+  const bool limits_ids = !p.allowed_token_ids.empty() || !p.bad_words.empty();
+  if (!hold_stops && !limits_ids && p.logit_bias.empty() && p.repetition_penalty == 1.0f && !wants_counts(p)) {
+    return logits;
+  }
+  if (p.allowed_token_ids.empty()) {
+    row_.assign(logits.begin(), logits.end());
+  } else {
+    row_.assign(logits.size(), kMinusInfinity);
+    for (const TokenId id : p.allowed_token_ids) row_[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
+  }
+  ban_words(context);
   if (hold_stops) {
     for (const TokenId id : context.stop_ids) row_[static_cast<size_t>(id)] = kMinusInfinity;
   }
@@ -80,6 +99,8 @@ TokenId Sampler::draw(std::span<const float> logits, const SampleContext& contex
   const double max = static_cast<double>(logits[static_cast<size_t>(argmax(logits))]) / temperature;
   // min_p relates to the most likely token, so it is a bound on the distance of logits.
   const double floor = p.min_p > 0.0f ? log_d(p.min_p) : -std::numeric_limits<double>::infinity();
+  drawn_from_ = 0;
+  drawn_max_ = max;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] == kMinusInfinity) continue;
@@ -123,6 +144,7 @@ TokenId Sampler::draw(std::span<const float> logits, const SampleContext& contex
     weights_.push_back(exp_d(next().logit));
     kept += weights_.back();
   }
+  drawn_from_ = candidates_.size() - weights_.size();
   double sum = 0.0;
   for (size_t i = 0; i < weights_.size(); ++i) {
     sum += weights_[i];
@@ -138,27 +160,80 @@ std::vector<TokenLogprob> Sampler::top_logprobs(std::span<const float> logits, s
     const auto id = static_cast<TokenId>(i);
     if (!std::binary_search(banned.begin(), banned.end(), id)) candidates_.push_back({logits[i], id});
   }
-  const size_t n = std::min(count, candidates_.size());
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n), candidates_.end(),
-                    before);
+  return first_of(0, count, norm);
+}
+
+std::vector<TokenLogprob> Sampler::first_of(size_t from, size_t count, double norm) {
+  const auto begin = candidates_.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto end = begin + static_cast<std::ptrdiff_t>(std::min(count, candidates_.size() - from));
+  std::partial_sort(begin, end, candidates_.end(), before);
   std::vector<TokenLogprob> out;
-  for (size_t i = 0; i < n; ++i) out.push_back({candidates_[i].id, static_cast<float>(candidates_[i].logit - norm)});
+  for (auto c = begin; c != end; ++c) out.push_back({c->id, static_cast<float>(c->logit - norm)});
   return out;
+}
+
+void Sampler::report_raw(std::span<const float> logits, const SampleContext& context, SampledToken& result) {
+  const double norm = context.logprobs_mode == LogprobsMode::raw_logits ? 0.0 : log_sum_exp(logits);
+  result.logprob = static_cast<float>(static_cast<double>(logits[static_cast<size_t>(result.token)]) - norm);
+  result.top = top_logprobs(logits, *context.params->logprobs, norm, {});
+}
+
+// After adjust() and, where there was one, draw().
+void Sampler::report_processed(std::span<const float> row, const SampleContext& context, SampledToken& result) {
+  if (context.params->temperature < kGreedyTemperature) {
+    candidates_.clear();
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (row[i] != kMinusInfinity) candidates_.push_back({row[i], static_cast<TokenId>(i)});
+    }
+    drawn_from_ = 0;
+    drawn_max_ = static_cast<double>(row[static_cast<size_t>(argmax(row))]);
+    for (Candidate& c : candidates_) c.logit -= drawn_max_;
+  }
+  double norm = -drawn_max_;
+  if (context.logprobs_mode == LogprobsMode::processed_logprobs) {
+    double total = 0.0;
+    for (size_t i = drawn_from_; i < candidates_.size(); ++i) total += exp_d(candidates_[i].logit);
+    norm = log_d(total);
+  }
+  for (size_t i = drawn_from_; i < candidates_.size(); ++i) {
+    if (candidates_[i].id == result.token) result.logprob = static_cast<float>(candidates_[i].logit - norm);
+  }
+  result.top = first_of(drawn_from_, *context.params->logprobs, norm);
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, const SampleContext& context) {
   RETURN_IF_ERROR(check_row(logits));
   const SamplingParams& p = *context.params;
   const std::span<const float> row = adjust(logits, context);
-  if (row.data() != logits.data()) RETURN_IF_ERROR(check_row(row));
+  if (row.data() != logits.data()) {
+    if (std::ranges::all_of(row, [](float logit) { return logit == kMinusInfinity; })) {
+      return fail(ErrorCode::invalid_argument,
+                  "allowed_token_ids, bad_words, logit_bias and min_tokens together leave no token that may come next; "
+                  "loosen one of them");
+    }
+    RETURN_IF_ERROR(check_row(row));
+  }
   SampledToken result;
   result.token = p.temperature < kGreedyTemperature ? argmax(row) : draw(row, context);
-  if (p.logprobs) {
-    const double norm = log_sum_exp(logits);
-    result.logprob = static_cast<float>(static_cast<double>(logits[static_cast<size_t>(result.token)]) - norm);
-    result.top = top_logprobs(logits, *p.logprobs, norm, {});
+  if (!p.logprobs) return result;
+  const LogprobsMode mode = context.logprobs_mode;
+  if (mode == LogprobsMode::processed_logprobs || mode == LogprobsMode::processed_logits) {
+    report_processed(row, context, result);
+  } else {
+    report_raw(logits, context, result);
   }
   return result;
+}
+
+Result<PromptLogprob> Sampler::score(std::span<const float> logits, TokenId token, size_t count) {
+  RETURN_IF_ERROR(check_row(logits));
+  const double norm = log_sum_exp(logits);
+  const auto place = static_cast<size_t>(token);
+  const float logit = logits[place];
+  PromptLogprob scored{.token = token, .logprob = static_cast<float>(static_cast<double>(logit) - norm), .rank = 1};
+  for (size_t i = 0; i < logits.size(); ++i) scored.rank += logits[i] > logit || (logits[i] == logit && i < place);
+  if (count > 0) scored.top = top_logprobs(logits, count, norm, {});
+  return scored;
 }
 
 Result<std::vector<TokenLogprob>> Sampler::best(std::span<const float> logits, size_t count,

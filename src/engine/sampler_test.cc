@@ -171,5 +171,73 @@ TEST(Sampler, RowsWithoutADistributionAreErrors) {
   EXPECT_FALSE(sampler.sample(std::vector<float>{0.0f, 0.0f}, {.params = &p, .stop_ids = stops}));
 }
 
+TEST(Sampler, OnlyAllowedIdsAreChosen) {
+  SamplingParams p{.temperature = 0.0f, .allowed_token_ids = {2, 0}};
+  EXPECT_EQ(one(p, kRow), 2);
+  auto s = shares({.allowed_token_ids = {0, 3}}, kRow);
+  EXPECT_NEAR(s[0], 0.25, 0.03);
+  EXPECT_NEAR(s[3], 0.75, 0.03);
+  EXPECT_EQ(s.size(), 2u);
+}
+
+// A word's last id is held back where the output ends with the others; the prompt does not count.
+TEST(Sampler, BadWordsDoNotComeToTheirEnd) {
+  SamplingParams p{.temperature = 0.0f, .bad_words = {{1}}};
+  EXPECT_EQ(one(p, kRow), 3);
+  p.bad_words = {{2, 0, 1}};
+  const std::vector<TokenId> tokens = {2, 0, 2, 0};
+  EXPECT_EQ(one(p, kRow, {.tokens = tokens, .prompt_tokens = 2}), 3);
+  EXPECT_EQ(one(p, kRow, {.tokens = tokens, .prompt_tokens = 3}), 1);
+  EXPECT_EQ(one(p, kRow, {.tokens = std::span(tokens).first(3), .prompt_tokens = 0}), 1);
+}
+
+TEST(Sampler, WhenNothingIsLeftTheRequestIsToBlame) {
+  SamplingParams p{.temperature = 0.0f, .allowed_token_ids = {1}, .bad_words = {{1}}};
+  Sampler sampler;
+  const auto chosen = sampler.sample(kRow, {.params = &p});
+  ASSERT_FALSE(chosen);
+  EXPECT_EQ(chosen.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(chosen.error().message.find("allowed_token_ids"), std::string::npos);
+}
+
+// Probabilities 0.1, 0.4, 0.2, 0.3; a bias of log 2 on id 0 makes them 2, 4, 2, 3 elevenths. At temperature 0.5 they
+// are squared: 4, 16, 4, 9 of 33. top_k 2 leaves 1 and 3: 16 and 9 of 25.
+TEST(Sampler, LogprobsAreOfTheKindAskedFor) {
+  SamplingParams p{.temperature = 0.5f, .top_k = 2, .logit_bias = {{0, std::log(2.0f)}}, .logprobs = 3};
+  Sampler sampler;
+  const auto logprobs = [&](LogprobsMode mode) {
+    const auto chosen = sampler.sample(kRow, {.params = &p, .seed = 3, .logprobs_mode = mode});
+    std::map<TokenId, double> all;
+    for (const TokenLogprob& t : chosen->top) all[t.token] = static_cast<double>(t.logprob);
+    EXPECT_EQ(all.contains(chosen->token), true);
+    EXPECT_DOUBLE_EQ(all[chosen->token], static_cast<double>(*chosen->logprob));
+    EXPECT_EQ(chosen->top.front().token, 1);
+    return all;
+  };
+  auto raw = logprobs(LogprobsMode::raw_logprobs);
+  EXPECT_EQ(raw.size(), 3u);
+  EXPECT_NEAR(raw[1], std::log(0.4), 1e-6);
+  EXPECT_NEAR(raw[2], std::log(0.2), 1e-6);
+  auto logits = logprobs(LogprobsMode::raw_logits);
+  EXPECT_NEAR(logits[3], static_cast<double>(kRow[3]), 1e-6);
+  auto processed = logprobs(LogprobsMode::processed_logprobs);
+  EXPECT_EQ(processed.size(), 2u);
+  EXPECT_NEAR(processed[1], std::log(16.0 / 25.0), 1e-6);
+  EXPECT_NEAR(processed[3], std::log(9.0 / 25.0), 1e-6);
+  auto scaled = logprobs(LogprobsMode::processed_logits);
+  EXPECT_NEAR(scaled[1], static_cast<double>(kRow[1]) / 0.5, 1e-6);
+  // top_p 0.5 leaves one: the likeliest has 16 of 33 and is not enough, the second makes up for it.
+  p.top_k = 0;
+  p.top_p = 0.5f;
+  processed = logprobs(LogprobsMode::processed_logprobs);
+  EXPECT_EQ(processed.size(), 2u);
+  EXPECT_NEAR(processed[3], std::log(9.0 / 25.0), 1e-6);
+  // Without a draw the temperature is none, and nothing is cut.
+  p.temperature = 0.0f;
+  processed = logprobs(LogprobsMode::processed_logprobs);
+  EXPECT_NEAR(processed[1], std::log(4.0 / 11.0), 1e-6);
+  EXPECT_EQ(processed.size(), 3u);
+}
+
 }  // namespace
 }  // namespace kvarto

@@ -13,7 +13,8 @@
 namespace kvarto {
 namespace {
 
-constexpr uint64_t kMinPrefillTokens = 16;         // of a mixed step, whatever it takes
+constexpr uint64_t kMinPrefillTokens = 16;         // of a mixed step with a limit in ms, whatever it takes
+constexpr uint64_t kPrefillShare = 16;             // of one whose turn it is, at most
 constexpr uint64_t kUnmeasuredPrefillTokens = 64;  // of mixed steps before the first decode-only step was measured
 constexpr double kStepFactor = 2.5;
 constexpr uint64_t kAdvanceEvery = 4;
@@ -23,14 +24,22 @@ constexpr uint32_t kPreemptionsEach = 2;
 struct Draft {
   std::span<const SequenceLoad> loads;
   std::vector<uint64_t>& counts;
-  uint64_t tokens = 0, context = 0;
+  StepWork work = {};
 
-  void add(size_t i, uint64_t count) {
-    context += chunk_context(loads[i].computed + counts[i], count);
-    counts[i] += count;
-    tokens += count;
+  StepWork with(size_t i, uint64_t count) const {
+    const SequenceLoad& load = loads[i];
+    const bool to_the_end = count > 0 && counts[i] + count == load.remaining;
+    return {.tokens = work.tokens + count,
+            .context = work.context + chunk_context(load.computed + counts[i], count),
+            .logit_rows = work.logit_rows + (load.every_row ? count
+                                             : to_the_end   ? 1
+                                                            : 0)};
   }
-  uint64_t left(size_t i) const { return loads[i].remaining - counts[i]; }
+  void add(size_t i, uint64_t count) {
+    work = with(i, count);
+    counts[i] += count;
+  }
+  uint64_t left(size_t i) const { return std::min(loads[i].remaining, loads[i].most) - counts[i]; }
 };
 
 // Those that waited longest first; of equals, the first. (std::stable_sort would allocate.)
@@ -80,7 +89,7 @@ uint64_t kept_for_prefills(std::span<const SequenceLoad> loads, std::span<const 
 // The `served` prefills that waited longest get a share of their own.
 uint64_t add_shares(Draft& draft, std::span<const size_t> by_wait, uint64_t served, uint64_t floor_tokens,
                     uint64_t max_tokens) {
-  const uint64_t share = std::clamp<uint64_t>(floor_tokens / served, 1, kMinPrefillTokens);
+  const uint64_t share = std::clamp<uint64_t>(floor_tokens / served, 1, kPrefillShare);
   uint64_t used = 0;
   for (size_t k = 0; k < served && used < max_tokens; ++k) {
     const uint64_t count = std::min({share, draft.left(by_wait[k]), max_tokens - used});
@@ -93,12 +102,10 @@ uint64_t add_shares(Draft& draft, std::span<const size_t> by_wait, uint64_t serv
 // The most tokens of load `i`, at most `cap`, that keep the step within `limit_us`.
 uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel& cost, double limit_us) {
   if (limit_us == std::numeric_limits<double>::infinity()) return cap;
-  const uint64_t first = draft.loads[i].computed + draft.counts[i];
   uint64_t low = 0, high = cap;
   while (low < high) {
     const uint64_t middle = (low + high + 1) / 2;
-    const bool fits = cost.estimate(draft.tokens + middle, draft.context + chunk_context(first, middle)) <= limit_us;
-    if (fits) {
+    if (cost.estimate(draft.with(i, middle)) <= limit_us) {
       low = middle;
     } else {
       high = middle - 1;
@@ -121,21 +128,28 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   sort_by_wait(loads, by_wait);
   const uint64_t kept = kept_for_prefills(loads, by_wait, options_.max_num_batched_tokens, turns);
   add_decodes(draft, options_.max_num_batched_tokens - kept, decode_indexes);
-  const uint64_t decodes = draft.tokens;
+  const uint64_t decodes = draft.work.tokens;
   const bool decoding = decodes > 0;
-  uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - draft.tokens;
+  uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - decodes;
   double limit_us = std::numeric_limits<double>::infinity();
-  uint64_t floor_tokens = room;
   const uint64_t served = std::max(quarter_of(prefills.size()), kept);
-  if (decoding && !cost.decode_measured()) {
-    room = floor_tokens = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
-  } else if (decoding) {
-    limit_us =
-        options_.max_step_us > 0.0 ? options_.max_step_us : kStepFactor * cost.estimate(draft.tokens, draft.context);
-    floor_tokens = std::min(room, std::max(kMinPrefillTokens, served));
+  uint64_t floor_tokens = room;  // that go to prefills whatever they take
+  uint64_t share_tokens = room;  // of these, for those whose turn it is
+  if (decoding && !prefills.empty()) {
+    if (!cost.decode_measured()) {
+      room = floor_tokens = share_tokens = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
+    } else if (options_.max_step_us > 0.0) {
+      limit_us = options_.max_step_us;
+      floor_tokens = share_tokens = std::min(room, std::max(kMinPrefillTokens, served));
+    } else {
+      limit_us = kStepFactor * cost.estimate(draft.work);
+      floor_tokens = std::min(room, std::max<uint64_t>(1, served));
+      const uint64_t fits = within_time(draft, by_wait.front(), std::min(room, kPrefillShare * served), cost, limit_us);
+      share_tokens = std::max(floor_tokens, fits);
+    }
   }
   if (!prefills.empty() && room > 0) {
-    uint64_t used = add_shares(draft, by_wait, served, floor_tokens, room);
+    uint64_t used = add_shares(draft, by_wait, served, share_tokens, room);
     for (const size_t i : prefills) {
       uint64_t count = within_time(draft, i, std::min(draft.left(i), room - used), cost, limit_us);
       if (used < floor_tokens && decoding) {  // a slow machine still makes headway
@@ -151,22 +165,22 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   for (size_t i = 0; i < loads.size(); ++i) {
     if (draft.counts[i] > 0) plan.chunks.push_back({i, loads[i].computed, static_cast<uint32_t>(draft.counts[i])});
   }
-  plan.tokens = static_cast<uint32_t>(draft.tokens);
-  plan.context = draft.context;
-  plan.decodes_only = decoding && draft.tokens == decodes;
+  plan.work = draft.work;
+  plan.decodes = decodes;
+  plan.decodes_only = decoding && draft.work.tokens == decodes;
 }
 
 std::optional<size_t> Scheduler::victim(std::span<const VictimLoad> candidates) {
   if (candidates.empty()) return std::nullopt;
   const auto key = [](const VictimLoad& v) {
-    return std::tuple(v.preemptions >= kPreemptionsEach, -int64_t{v.priority}, v.lost_tokens, ~v.order);
+    return std::tuple(v.preemptions >= kPreemptionsEach, -v.priority, v.lost_tokens, ~v.order);
   };
   return static_cast<size_t>(std::ranges::min_element(candidates, {}, key) - candidates.begin());
 }
 
 bool Scheduler::may_admit(const AdmissionLoad& load) {
   if (load.slots_wanted > load.slots_free) return false;
-  return !load.others_running || load.needed_bytes + load.promised_bytes <= load.available_bytes;
+  return !load.others_running || load.needed_bytes + load.promised_bytes + load.kept_bytes <= load.available_bytes;
 }
 
 }  // namespace kvarto

@@ -20,13 +20,15 @@ struct SchedulerOptions {
 // A running sequence with something to compute. One token left is a decode (or as cheap as one), more are a prefill.
 struct SequenceLoad {
   uint64_t computed = 0;
-  uint64_t remaining = 0;   // >= 1
-  uint32_t idle_steps = 0;  // steps since it last advanced
+  uint64_t remaining = 0;      // >= 1
+  uint32_t idle_steps = 0;     // steps since it last advanced
+  uint64_t most = UINT64_MAX;  // tokens of it in one step
+  bool every_row = false;      // logits of every token are wanted, not of the last alone
 };
 
 // A running sequence, as a candidate for giving its blocks back.
 struct VictimLoad {
-  int32_t priority = 0;      // larger goes first
+  int64_t priority = 0;      // larger goes first
   uint32_t preemptions = 0;  // so far
   uint64_t lost_tokens = 0;  // computed tokens that would have to be computed again
   uint64_t order = 0;        // of arrival; of equals the youngest goes
@@ -37,6 +39,7 @@ struct AdmissionLoad {
   size_t available_bytes = 0;  // free or held by idle cached blocks
   size_t needed_bytes = 0;     // that it does not share already
   size_t promised_bytes = 0;   // that running sequences will still take
+  size_t kept_bytes = 0;       // to stay available beside running sequences
   bool others_running = false;
   uint32_t slots_wanted = 1, slots_free = 0;
 };
@@ -46,8 +49,9 @@ class Scheduler {
   explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
 
   // All decodes, and prefill chunks in the order of `loads` under the token budget; while anything decodes, under the
-  // time budget too. Every prefill advances at least every 4th step; where there are more than 4 per token of the
-  // budget, whoever waited longest goes first, decodes included. Reuses `plan`'s memory.
+  // time budget too, but for one token (16 where max_step_us is set, however little that is). Every prefill advances at
+  // least every 4th step; where there are more than 4 per token of the budget, whoever waited longest goes first,
+  // decodes included. Reuses `plan`'s memory.
   void plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const;
 
   // Never one for the third time while another can go; then the least important, then least work lost, then youngest.

@@ -11,11 +11,11 @@ namespace {
 // A step costs 1000 us, 50 us per token and 0.01 us per attended key.
 class ScriptedCost : public CostModel {
  public:
-  double estimate(uint64_t tokens, uint64_t context) const override {
-    return 1000.0 + 50.0 * static_cast<double>(tokens) + 0.01 * static_cast<double>(context);
+  double estimate(const StepWork& work) const override {
+    return 1000.0 + 50.0 * static_cast<double>(work.tokens) + 0.01 * static_cast<double>(work.context);
   }
   bool decode_measured() const override { return measured; }
-  void observe(uint64_t, uint64_t, double, bool) override {}
+  void observe(const StepWork&, double, StepKind) override {}
   bool measured = true;
 };
 
@@ -44,7 +44,7 @@ TEST(Scheduler, DecodesThatFillTheStepLeaveRoomForAPrefill) {
     const Scheduler scheduler({.max_num_batched_tokens = budget});
     StepPlan plan;
     scheduler.plan(loads, cost, plan);
-    EXPECT_LE(plan.tokens, budget);
+    EXPECT_LE(plan.work.tokens, budget);
     ASSERT_FALSE(plan.chunks.empty());
     EXPECT_EQ(plan.chunks.back().sequence, 16u) << budget;
     EXPECT_GT(plan.chunks.size(), 1u) << "decodes go on too";
@@ -54,7 +54,7 @@ TEST(Scheduler, DecodesThatFillTheStepLeaveRoomForAPrefill) {
 TEST(Scheduler, PrefillAloneFillsTheTokenBudgetInOrder) {
   const ScriptedCost cost;
   const StepPlan plan = plan_of({prefill(300), prefill(300), prefill(300)}, cost);
-  EXPECT_EQ(plan.tokens, 512u);
+  EXPECT_EQ(plan.work.tokens, 512u);
   EXPECT_EQ(count_of(plan, 0), 300u);
   EXPECT_EQ(count_of(plan, 1), 212u);
   EXPECT_FALSE(plan.decodes_only);
@@ -67,19 +67,24 @@ TEST(Scheduler, DecodesBoundTheStepInTime) {
   std::vector<SequenceLoad> loads = {decode(100), decode(100), decode(100), decode(100), prefill(400)};
   StepPlan plan = plan_of(loads, cost);
   EXPECT_EQ(count_of(plan, 4), 35u);
-  EXPECT_LE(cost.estimate(plan.tokens, plan.context), 2.5 * cost.estimate(4, 404));
-  EXPECT_GT(cost.estimate(plan.tokens + 1, plan.context + 36), 2.5 * cost.estimate(4, 404));
+  const StepWork& work = plan.work;
+  EXPECT_LE(cost.estimate(work), 2.5 * cost.estimate({4, 404, 4}));
+  EXPECT_GT(cost.estimate({work.tokens + 1, work.context + 36, 4}), 2.5 * cost.estimate({4, 404, 4}));
   // An explicit limit holds too: 1200 + 50 n <= 2000.
   plan = plan_of(loads, cost, {.max_step_us = 2000.0});
   EXPECT_EQ(count_of(plan, 4), 16u);
   // However tight it is, 16 tokens go on.
   plan = plan_of(loads, cost, {.max_step_us = 1.0});
   EXPECT_EQ(count_of(plan, 4), 16u);
-  EXPECT_EQ(plan.tokens, 20u);
-  // Deep prefills are dearer, so fewer of their tokens fit.
-  loads[4] = prefill(400, 100000);
+  EXPECT_EQ(plan.work.tokens, 20u);
+  // Deep prefills are dearer, so fewer of their tokens fit: one takes 50 us and 0.01 for each of 20,000 keys.
+  loads[4] = prefill(400, 20000);
   plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 4), 16u);
+  EXPECT_EQ(count_of(plan, 4), 7u);
+  // One goes on whatever it takes.
+  loads[4] = prefill(400, 300000);
+  plan = plan_of(loads, cost);
+  EXPECT_EQ(count_of(plan, 4), 1u);
 }
 
 TEST(Scheduler, BeforeTheFirstDecodeOnlyStepAMixedOneTakes64) {
@@ -87,7 +92,7 @@ TEST(Scheduler, BeforeTheFirstDecodeOnlyStepAMixedOneTakes64) {
   cost.measured = false;
   const StepPlan plan = plan_of({decode(10), prefill(400), prefill(400)}, cost);
   EXPECT_EQ(count_of(plan, 0), 1u);
-  EXPECT_EQ(plan.tokens, 1u + 64u);
+  EXPECT_EQ(plan.work.tokens, 1u + 64u);
 }
 
 TEST(Scheduler, DecodesOnlyIsSaid) {
@@ -104,7 +109,7 @@ TEST(Scheduler, MoreDecodesThanTokensTakeTurns) {
   std::vector<int> served(10, 0);
   for (int step = 0; step < 10; ++step) {
     const StepPlan plan = plan_of(loads, cost, {.max_num_batched_tokens = 3});
-    EXPECT_EQ(plan.tokens, 3u);
+    EXPECT_EQ(plan.work.tokens, 3u);
     for (SequenceLoad& load : loads) ++load.idle_steps;
     for (const PlannedChunk& chunk : plan.chunks) {
       loads[chunk.sequence].idle_steps = 0;
@@ -130,7 +135,7 @@ LongestWaits longest_waits(size_t prefills, size_t decodes, const CostModel& cos
   };
   for (int step = 0; step < 40; ++step) {
     const StepPlan plan = plan_of(loads, cost, options);
-    EXPECT_LE(plan.tokens, options.max_num_batched_tokens);
+    EXPECT_LE(plan.work.tokens, options.max_num_batched_tokens);
     for (SequenceLoad& load : loads) ++load.idle_steps;
     for (const PlannedChunk& chunk : plan.chunks) {
       SequenceLoad& load = loads[chunk.sequence];
@@ -212,32 +217,89 @@ TEST(Scheduler, AdmissionLeavesRoomForWhoRuns) {
   EXPECT_FALSE(Scheduler::may_admit(load));
 }
 
+TEST(Scheduler, AdmissionKeepsTheWatermarkFree) {
+  AdmissionLoad load{.available_bytes = 100, .needed_bytes = 60, .promised_bytes = 20, .kept_bytes = 20};
+  load.others_running = true;
+  load.slots_free = 1;
+  EXPECT_TRUE(Scheduler::may_admit(load));
+  load.kept_bytes = 21;
+  EXPECT_FALSE(Scheduler::may_admit(load));
+  load.others_running = false;
+  EXPECT_TRUE(Scheduler::may_admit(load));
+}
+
+TEST(Scheduler, APrefillGetsNoMoreThanItsOwnMost) {
+  const ScriptedCost cost;
+  SequenceLoad capped = prefill(400);
+  capped.most = 30;
+  StepPlan plan = plan_of({capped, prefill(400)}, cost);
+  EXPECT_EQ(count_of(plan, 0), 30u);
+  EXPECT_EQ(count_of(plan, 1), 400u);
+  plan = plan_of({decode(100), capped}, cost, {.max_step_us = 1e6});
+  EXPECT_EQ(count_of(plan, 1), 30u);
+}
+
+// Rows with logits: of a decode, of the end of a prompt, of every token of one that is scored.
+TEST(Scheduler, ThePlanCountsLogitRows) {
+  const ScriptedCost cost;
+  SequenceLoad scored = prefill(100);
+  scored.every_row = true;
+  scored.most = 20;
+  EXPECT_EQ(plan_of({decode(5), prefill(600)}, cost, {.max_step_us = 1e6}).work.logit_rows, 1u);
+  EXPECT_EQ(plan_of({decode(5), prefill(60)}, cost, {.max_step_us = 1e6}).work.logit_rows, 2u);
+  EXPECT_EQ(plan_of({decode(5), scored}, cost, {.max_step_us = 1e6}).work.logit_rows, 21u);
+}
+
 TEST(OnlineCostModel, LearnsWhatStepsCost) {
   OnlineCostModel model;
   EXPECT_FALSE(model.decode_measured());
-  const auto truth = [](uint64_t tokens, uint64_t context) {
-    return 4000.0 + 120.0 * static_cast<double>(tokens) + 0.02 * static_cast<double>(context);
+  const auto truth = [](const StepWork& work) {
+    return 4000.0 + 120.0 * static_cast<double>(work.tokens) + 0.02 * static_cast<double>(work.context) +
+           50.0 * static_cast<double>(work.logit_rows);
   };
   for (uint64_t step = 0; step < 60; ++step) {
-    const uint64_t tokens = step % 3 == 0 ? 512 : 1 + step % 8, context = tokens * (100 + 37 * step);
-    model.observe(tokens, context, truth(tokens, context), step % 3 != 0);
+    const uint64_t tokens = step % 3 == 0 ? 512 : 1 + step % 8;
+    const StepWork work{tokens, tokens * (100 + 37 * step), step % 3 == 0 ? step % 5 : tokens};
+    model.observe(work, truth(work), step % 3 != 0 ? StepKind::decodes : StepKind::mixed);
   }
   EXPECT_TRUE(model.decode_measured());
-  for (const auto& [tokens, context] : {std::pair<uint64_t, uint64_t>{4, 4000}, {64, 20000}, {500, 100000}}) {
-    EXPECT_NEAR(model.estimate(tokens, context) / truth(tokens, context), 1.0, 0.05) << tokens;
+  for (const StepWork& work : {StepWork{4, 4000, 4}, StepWork{64, 20000, 6}, StepWork{500, 100000, 2}}) {
+    EXPECT_NEAR(model.estimate(work) / truth(work), 1.0, 0.05) << work.tokens;
   }
 }
 
 TEST(OnlineCostModel, FollowsAMachineThatSlowsDown) {
   OnlineCostModel model;
-  for (int step = 0; step < 50; ++step) model.observe(1, 100, 1000.0, true);
-  EXPECT_NEAR(model.estimate(1, 100), 1000.0, 20.0);
-  for (int step = 0; step < 150; ++step) model.observe(1, 100, 3000.0, true);
-  EXPECT_NEAR(model.estimate(1, 100), 3000.0, 100.0);
+  const StepWork one{1, 100, 1}, many{100, 10000, 1};
+  for (int step = 0; step < 50; ++step) model.observe(one, 1000.0, StepKind::decodes);
+  EXPECT_NEAR(model.estimate(one), 1000.0, 20.0);
+  for (int step = 0; step < 150; ++step) model.observe(one, 3000.0, StepKind::decodes);
+  EXPECT_NEAR(model.estimate(one), 3000.0, 100.0);
   // Where only single tokens were ever seen, more of them are not taken to be free.
-  EXPECT_GT(model.estimate(100, 10000), 3.0 * model.estimate(1, 100));
-  model.observe(1, 100, 0.0, true);  // a clock that stood still teaches nothing
-  EXPECT_GT(model.estimate(1, 100), 1000.0);
+  EXPECT_GT(model.estimate(many), 3.0 * model.estimate(one));
+  model.observe(one, 0.0, StepKind::decodes);  // a clock that stood still teaches nothing
+  EXPECT_GT(model.estimate(one), 1000.0);
+}
+
+// While a long prompt enters, no step decodes alone. What such a step took is what the budget is made from.
+TEST(OnlineCostModel, RemembersDecodesThroughManyMixedSteps) {
+  OnlineCostModel model;
+  const StepWork decodes{4, 2000, 4};
+  for (int step = 0; step < 30; ++step) model.observe(decodes, 6000.0, StepKind::decodes);
+  for (uint64_t step = 0; step < 1000; ++step) {
+    const StepWork mixed{24, 2000 + 20 * 20 * step, 4};
+    model.observe(mixed, 6000.0 + 450.0 * 20 + 0.4 * static_cast<double>(mixed.context - 2000), StepKind::mixed);
+  }
+  EXPECT_NEAR(model.estimate(decodes), 6000.0, 300.0);
+}
+
+// A prompt alone goes through in large chunks, cheap per token; small ones beside decodes cost more, and count.
+TEST(OnlineCostModel, ForgetsPromptsAloneAsSoonAsMixedStepsAreSeen) {
+  OnlineCostModel model;
+  for (int step = 0; step < 30; ++step) model.observe({512, 130000, 1}, 512 * 400.0, StepKind::prefills);
+  for (int step = 0; step < 30; ++step) model.observe({4, 2000, 4}, 6000.0, StepKind::decodes);
+  for (int step = 0; step < 6; ++step) model.observe({24, 4000, 4}, 6000.0 + 20 * 800.0, StepKind::mixed);
+  EXPECT_NEAR(model.estimate({24, 4000, 4}), 22000.0, 1100.0);
 }
 
 }  // namespace

@@ -15,10 +15,17 @@ struct PlannedChunk {
   uint32_t count = 0;
 };
 
+// What a step costs depends on these.
+struct StepWork {
+  uint64_t tokens = 0;
+  uint64_t context = 0;     // keys attended, all rows together
+  uint64_t logit_rows = 0;  // rows that logits are made of, and tokens chosen from
+};
+
 struct StepPlan {
   std::vector<PlannedChunk> chunks;  // in the order of the loads
-  uint32_t tokens = 0;
-  uint64_t context = 0;  // keys attended, all rows together
+  StepWork work;
+  uint64_t decodes = 0;
   bool decodes_only = false;
 
   // Memory of the making, kept so that planning a step allocates nothing. Indexes into the loads; `counts` per load.

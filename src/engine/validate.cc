@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kMostStops = 64, kLongestStop = 1024;
 constexpr size_t kLongestSalt = 1024;
 constexpr uint32_t kMostLogprobs = 1024;
+constexpr uint64_t kMostPromptLogprobs = uint64_t{1} << 22;  // over a whole prompt: 32 MiB
+constexpr size_t kMostBadWords = 1024, kMostBadWordIds = 16384;
 
 template <typename T>
 tl::unexpected<Error> bad(const char* field, const T& value, const std::string& rule) {
@@ -31,6 +33,25 @@ Status known_token(const char* field, TokenId id, uint32_t vocabulary) {
   return bad(field, id, "is not a token id; the vocabulary has ids 0 to " + std::to_string(vocabulary - 1));
 }
 
+Status check_prompt_logprobs(const Request& request) {
+  const SamplingParams& p = request.sampling;
+  if (!request.prompt_logprobs) {
+    if (p.max_tokens > 0) return {};
+    return bad("max_tokens", p.max_tokens, "asks for nothing; it must be at least 1, or 0 with prompt_logprobs");
+  }
+  if (p.max_tokens == 0 && p.beam_width > 0) {
+    return bad("max_tokens", p.max_tokens, "leaves beams nothing to do; leave out beam_width");
+  }
+  const uint32_t count = *request.prompt_logprobs;
+  if (count > kMostLogprobs) return bad("prompt_logprobs", count, "is more than " + std::to_string(kMostLogprobs));
+  if (count * uint64_t{request.prompt.size()} > kMostPromptLogprobs) {
+    return bad("prompt_logprobs", count,
+               "for each of " + std::to_string(request.prompt.size()) + " prompt tokens are " + "more than " +
+                   std::to_string(kMostPromptLogprobs) + " in all; ask for less");
+  }
+  return {};
+}
+
 Status check_counts(const SamplingParams& p, const RequestLimits& limits) {
   const std::string most = std::to_string(limits.max_num_seqs);
   if (p.n == 0) return bad("n", p.n, "asks for nothing; it must be at least 1");
@@ -42,7 +63,6 @@ Status check_counts(const SamplingParams& p, const RequestLimits& limits) {
   if (p.beam_width > 0 && p.beam_width < p.n) {
     return bad("beam_width", p.beam_width, "is less than n " + std::to_string(p.n) + "; use at least as many beams");
   }
-  if (p.max_tokens == 0) return bad("max_tokens", p.max_tokens, "asks for nothing; it must be at least 1");
   if (p.min_tokens > p.max_tokens) {
     return bad("min_tokens", p.min_tokens, "is more than max_tokens " + std::to_string(p.max_tokens));
   }
@@ -62,6 +82,23 @@ Status check_distribution(const SamplingParams& p) {
   if (!(p.repetition_penalty > 0.0f) || std::isinf(p.repetition_penalty)) {
     return bad("repetition_penalty", p.repetition_penalty, "is not a number above 0; 1 turns it off");
   }
+  if (!std::isfinite(p.length_penalty)) return bad("length_penalty", p.length_penalty, "is not a finite number");
+  return {};
+}
+
+Status check_bad_words(const std::vector<std::vector<TokenId>>& words, const RequestLimits& limits) {
+  if (words.size() > kMostBadWords) {
+    return bad("bad_words", words.size(), "sequences are too many; give at most " + std::to_string(kMostBadWords));
+  }
+  size_t ids = 0;
+  for (const std::vector<TokenId>& word : words) {
+    if (word.empty()) return fail(ErrorCode::invalid_argument, "bad_words has a word without tokens; leave it out");
+    ids += word.size();
+    for (const TokenId id : word) RETURN_IF_ERROR(known_token("bad_words", id, limits.vocabulary));
+  }
+  if (ids > kMostBadWordIds) {
+    return bad("bad_words", ids, "tokens in all are too many; give at most " + std::to_string(kMostBadWordIds));
+  }
   return {};
 }
 
@@ -75,6 +112,13 @@ Status check_lists(const SamplingParams& p, const RequestLimits& limits) {
     return bad("stop_token_ids", p.stop_token_ids.size(), "entries are more than the vocabulary has");
   }
   for (const TokenId id : p.stop_token_ids) RETURN_IF_ERROR(known_token("stop_token_ids", id, limits.vocabulary));
+  if (p.allowed_token_ids.size() > limits.vocabulary) {
+    return bad("allowed_token_ids", p.allowed_token_ids.size(), "entries are more than the vocabulary has");
+  }
+  for (const TokenId id : p.allowed_token_ids) {
+    RETURN_IF_ERROR(known_token("allowed_token_ids", id, limits.vocabulary));
+  }
+  RETURN_IF_ERROR(check_bad_words(p.bad_words, limits));
   if (p.stop.size() > kMostStops) {
     return bad("stop", p.stop.size(), "strings are too many; give at most " + std::to_string(kMostStops));
   }
@@ -101,6 +145,8 @@ Status check_beam(const Request& request) {
                       : p.frequency_penalty != 0.0f                  ? "frequency_penalty"
                       : p.presence_penalty != 0.0f                   ? "presence_penalty"
                       : !p.logit_bias.empty()                        ? "logit_bias"
+                      : !p.allowed_token_ids.empty()                 ? "allowed_token_ids"
+                      : !p.bad_words.empty()                         ? "bad_words"
                       : !p.stop.empty()                              ? "stop"
                       : p.logprobs                                   ? "logprobs"
                       : request.hash_logits                          ? "hash_logits"
@@ -117,6 +163,11 @@ Status validate(const Request& request, const RequestLimits& limits) {
   RETURN_IF_ERROR(check_distribution(p));
   RETURN_IF_ERROR(check_lists(p, limits));
   RETURN_IF_ERROR(check_beam(request));
+  RETURN_IF_ERROR(check_prompt_logprobs(request));
+  if (request.priority != 0 && !limits.priorities) {
+    return bad("priority", request.priority,
+               "has no effect under scheduling policy fcfs; start with --scheduling-policy priority or leave it out");
+  }
   if (request.cache_salt.size() > kLongestSalt) {
     return bad("cache_salt", request.cache_salt.size(),
                "bytes long; it has at most " + std::to_string(kLongestSalt) + " bytes");
@@ -124,20 +175,22 @@ Status validate(const Request& request, const RequestLimits& limits) {
   if (request.prompt.empty())
     return fail(ErrorCode::invalid_argument, "the prompt is empty; it needs at least 1 token");
   const uint64_t prompt = request.prompt.size();
-  if (prompt + 1 > limits.max_model_len) {
-    const std::string length = std::to_string(limits.max_model_len), tokens = std::to_string(prompt);
+  const bool generates = p.max_tokens > 0;
+  if (prompt + (generates ? 1 : 0) > limits.max_model_len) {
+    const std::string length = std::to_string(limits.max_model_len);
+    const std::string tokens = std::to_string(prompt) + (generates ? " plus at least 1 output token" : "");
     if (limits.short_of_memory) {
       return fail(ErrorCode::out_of_memory, "memory limits max_model_len to " + length + " tokens, and the prompt's " +
-                                                tokens + " plus at least 1 output token exceed it; shorten the " +
-                                                "prompt, raise kv_cache_memory_bytes or free memory");
+                                                tokens + " exceed it; shorten the prompt, raise " +
+                                                "kv_cache_memory_bytes or free memory");
     }
     return fail(ErrorCode::invalid_argument, "this model's maximum context length is " + length +
                                                  " tokens, and the prompt's " + tokens +
-                                                 " plus at least 1 output token exceed it; shorten the prompt");
+                                                 " exceed it; shorten the prompt");
   }
   for (const TokenId id : request.prompt) RETURN_IF_ERROR(known_token("prompt", id, limits.vocabulary));
   const uint64_t total = std::min<uint64_t>(prompt + p.max_tokens, limits.max_model_len);
-  if (total - 1 > limits.longest_sequence) {  // the last token is never fed back
+  if (total - (generates ? 1 : 0) > limits.longest_sequence) {  // the last token is never fed back
     return fail(ErrorCode::out_of_memory,
                 "prompt " + std::to_string(prompt) + " plus max_tokens " + std::to_string(p.max_tokens) + " are " +
                     std::to_string(total) + " tokens, and the KV cache holds a sequence of at most " +
@@ -156,6 +209,11 @@ Status validate(const EngineOptions& options) {
   }
   if (!(options.max_step_ms >= 0.0) || std::isinf(options.max_step_ms)) {
     return bad("max_step_ms", options.max_step_ms, "is not a number from 0 up; 0 means 2.5x the decode-only step");
+  }
+  if (!(options.watermark >= 0.0 && options.watermark < 1.0))
+    return bad("watermark", options.watermark, "is not in [0, 1)");
+  if (!(options.kv_life_sample >= 0.0 && options.kv_life_sample <= 1.0)) {
+    return bad("kv_life_sample", options.kv_life_sample, "is not in [0, 1]");
   }
   return {};
 }

@@ -16,6 +16,7 @@ struct RequestLimits {
   uint64_t longest_sequence = 0;  // that fits the cache when nothing else is in it
   bool short_of_memory = false;   // max_model_len is what memory allows, less than the model's context
   bool has_text = true;
+  bool priorities = false;  // the scheduling policy knows them
 };
 
 Status validate(const Request& request, const RequestLimits& limits);

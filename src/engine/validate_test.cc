@@ -61,6 +61,15 @@ TEST(Validate, EveryFieldThatMakesNoSenseIsNamed) {
   expect_refused("logit_bias 1000000000", [](Request& r) { r.sampling.logit_bias = {{1000000000, 1.0f}}; });
   expect_refused("logit_bias", [&](Request& r) { r.sampling.logit_bias = {{1, nan}}; });
   expect_refused("stop_token_ids 64", [](Request& r) { r.sampling.stop_token_ids = {64}; });
+  expect_refused("allowed_token_ids 64", [](Request& r) { r.sampling.allowed_token_ids = {1, 64}; });
+  expect_refused("allowed_token_ids 65", [](Request& r) { r.sampling.allowed_token_ids.assign(65, 1); });
+  expect_refused("bad_words -1", [](Request& r) { r.sampling.bad_words = {{1}, {2, -1}}; });
+  expect_refused("bad_words", [](Request& r) { r.sampling.bad_words = {{}}; });
+  expect_refused("bad_words 1025", [](Request& r) { r.sampling.bad_words.assign(1025, {1}); });
+  expect_refused("bad_words 20000", [](Request& r) { r.sampling.bad_words = {std::vector<TokenId>(20000, 1)}; });
+  expect_refused("length_penalty", [&](Request& r) { r.sampling.length_penalty = nan; });
+  expect_refused("prompt_logprobs 1025", [](Request& r) { r.prompt_logprobs = 1025; });
+  expect_refused("priority 3", [](Request& r) { r.priority = 3; });
   expect_refused("stop 100000", [](Request& r) { r.sampling.stop.assign(100000, "x"); });
   expect_refused("stop 0", [](Request& r) { r.sampling.stop = {""}; });
   expect_refused("logprobs", [](Request& r) { r.sampling.logprobs = 1000000000; });
@@ -86,6 +95,8 @@ TEST(Validate, BeamsRefuseWhatTheyWouldIgnore) {
   expect_refused("frequency_penalty", beam([](Request& r) { r.sampling.frequency_penalty = 1.1f; }));
   expect_refused("presence_penalty", beam([](Request& r) { r.sampling.presence_penalty = 1.1f; }));
   expect_refused("logit_bias", beam([](Request& r) { r.sampling.logit_bias = {{1, 1.0f}}; }));
+  expect_refused("allowed_token_ids", beam([](Request& r) { r.sampling.allowed_token_ids = {1}; }));
+  expect_refused("bad_words", beam([](Request& r) { r.sampling.bad_words = {{1}}; }));
   expect_refused("stop", beam([](Request& r) { r.sampling.stop = {"x"}; }));
   expect_refused("logprobs", beam([](Request& r) { r.sampling.logprobs = 0; }));
   expect_refused("hash_logits", beam([](Request& r) { r.hash_logits = true; }));
@@ -124,12 +135,28 @@ TEST(Validate, AnExplicitLengthThatDoesNotFitIsRefused) {
   EXPECT_GE(fake->info().max_model_len, 48u);
 }
 
+TEST(Validate, PromptLogprobsOfALongPromptAreBounded) {
+  RequestLimits limits = kLimits;
+  limits.max_model_len = 100000;
+  limits.longest_sequence = 100000;
+  Request request;
+  request.prompt.assign(4097, 1);
+  request.prompt_logprobs = 1024;
+  const Status status = validate(request, limits);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("4194304"), std::string::npos) << status.error().message;
+  request.prompt.resize(4096);
+  EXPECT_TRUE(validate(request, limits));
+}
+
 TEST(Validate, EngineOptions) {
   EXPECT_TRUE(validate(EngineOptions{}));
   EXPECT_FALSE(validate(EngineOptions{.threads = -1}));
   EXPECT_FALSE(validate(EngineOptions{.max_num_seqs = 0}));
   EXPECT_FALSE(validate(EngineOptions{.max_num_batched_tokens = 0}));
   EXPECT_FALSE(validate(EngineOptions{.max_step_ms = std::nan("")}));
+  EXPECT_FALSE(validate(EngineOptions{.watermark = 1.0}));
+  EXPECT_FALSE(validate(EngineOptions{.watermark = -0.1}));
 }
 
 }  // namespace

@@ -59,6 +59,8 @@ class BlockPool {
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   SlabUse slab(uint32_t slab) const;
   uint32_t slots(uint32_t slab, uint32_t size_class) const;  // blocks of that size it could hold
+  BlockId block_at(uint32_t slab, uint32_t slot) const { return slot_block_[size_t{slab} * max_slots_ + slot]; }
+  BlockId id_bound() const { return static_cast<BlockId>(records_.size()); }  // every id is below it
   void blocks_of(uint32_t slab, std::vector<BlockId>& out) const;
   // Nothing new lands in a closed slab; it opens again when it runs empty. For emptying it with move_out.
   void close(uint32_t slab);

@@ -11,9 +11,17 @@ BlockStore::BlockStore(BlockPool pool, PrefixIndex index, std::shared_ptr<BlockM
                        std::function<void(uint32_t)> moved)
     : pool_(std::move(pool)), index_(std::move(index)), memory_(std::move(memory)), moved_(std::move(moved)) {}
 
+void BlockStore::watch(std::unique_ptr<EventLog> events, std::unique_ptr<BlockLives> lives) {
+  events_ = std::move(events);
+  lives_ = std::move(lives);
+}
+
 std::optional<BlockId> BlockStore::take(uint32_t size_class) {
   for (;;) {
-    if (const std::optional<BlockId> id = pool_.take(size_class)) return id;
+    if (const std::optional<BlockId> id = pool_.take(size_class)) {
+      if (lives_ != nullptr) lives_->taken(*id);
+      return id;
+    }
     if (!replace_one(size_class) && !empty_a_slab(size_class)) return std::nullopt;
   }
 }
@@ -29,6 +37,7 @@ bool BlockStore::hold(NodeId node, uint32_t group) {
   const bool was_idle = pool_.refs(id) == 0;
   pool_.add_ref(id);
   index_.set_busy(node, group);
+  if (lives_ != nullptr) lives_->hit(id, group);
   return was_idle;
 }
 
@@ -36,6 +45,7 @@ bool BlockStore::drop(BlockId id) {
   if (fault(1)) return false;
   const uint32_t tag = pool_.tag(id);
   if (!pool_.drop_ref(id)) return false;
+  if (lives_ != nullptr) lives_->given_back(id);
   if (tag != BlockPool::kNoTag) index_.set_idle(index_.entry(tag).node, index_.entry(tag).group);
   return true;
 }
@@ -44,17 +54,23 @@ void BlockStore::name(NodeId node, uint32_t group, BlockId id) {
   if (index_.block(node, group) != kNoBlock || pool_.tag(id) != BlockPool::kNoTag) return;
   index_.attach(node, group, id);
   pool_.set_tag(id, index_.tag(node, group));
+  if (events_ != nullptr) events_->stored(index_, node, group);
 }
 
 void BlockStore::forget(IndexEntry entry) {
   const BlockId id = index_.block(entry.node, entry.group);
+  if (events_ != nullptr) events_->removed(index_.hash(entry.node), entry.group);
   index_.detach(entry.node, entry.group);
   pool_.clear_tag(id);
 }
 
 void BlockStore::replace(IndexEntry entry) {
   index_.remember_replaced(index_.hash(entry.node));
-  if (pool_.refs(index_.block(entry.node, entry.group)) == 0) ++replaced_;
+  const BlockId id = index_.block(entry.node, entry.group);
+  if (!clearing_ && pool_.refs(id) == 0) {
+    ++replaced_;
+    if (lives_ != nullptr) lives_->replaced(id, entry.group);
+  }
   forget(entry);
 }
 
@@ -155,13 +171,15 @@ void BlockStore::move_blocks_out(uint32_t slab) {
 }
 
 void BlockStore::clear() {
-  const uint64_t before = replaced_;
+  const EventLog::Mark before = events_ != nullptr ? events_->mark() : EventLog::Mark{};
+  clearing_ = true;
   for (uint32_t c = 0; c < pool_.class_count(); ++c) {
     while (replace_one(c)) {
     }
   }
-  replaced_ = before;
+  clearing_ = false;
   index_.forget_replaced();
+  if (events_ != nullptr && index_.entry_count() == 0) events_->cleared(before);
 }
 
 }  // namespace kvarto

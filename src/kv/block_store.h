@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "kv/block_lives.h"
 #include "kv/block_pool.h"
+#include "kv/event_log.h"
 #include "kv/prefix_index.h"
 
 namespace kvarto {
@@ -19,6 +21,11 @@ class BlockStore {
   // `moved(size_class)` is called after blocks of that class changed their addresses.
   BlockStore(BlockPool pool, PrefixIndex index, std::shared_ptr<BlockMemory> memory,
              std::function<void(uint32_t)> moved);
+
+  // From here on events and lives are recorded; null where nobody asks for them.
+  void watch(std::unique_ptr<EventLog> events, std::unique_ptr<BlockLives> lives);
+  KvEvents take_events() { return events_ == nullptr ? KvEvents{} : events_->take(index_); }
+  const BlockLives* lives() const { return lives_.get(); }
 
   const BlockPool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
@@ -62,6 +69,9 @@ class BlockStore {
   PrefixIndex index_;
   std::shared_ptr<BlockMemory> memory_;
   std::function<void(uint32_t)> moved_;
+  std::unique_ptr<EventLog> events_;
+  std::unique_ptr<BlockLives> lives_;
+  bool clearing_ = false;
   uint64_t replaced_ = 0;
 };
 

@@ -80,6 +80,12 @@ Status CacheCore::allocate(std::shared_ptr<BlockMemory> memory) {
   store_ = std::make_unique<BlockStore>(
       BlockPool(arena, bytes, std::move(class_bytes)),
       PrefixIndex(block_tokens(), std::move(rules), class_count, options_.replacement), std::move(memory), moved);
+  store_->watch(options_.record_events
+                    ? std::make_unique<EventLog>(block_tokens(), layout_.groups(), options_.event_bytes)
+                    : nullptr,
+                options_.clock_us != nullptr
+                    ? std::make_unique<BlockLives>(options_.clock_us, options_.life_sample, options_.on_life)
+                    : nullptr);
   if (could_ever_fit(block_tokens(), 1)) return {};
   return fail(ErrorCode::out_of_memory, too_small + " in slabs of their own; give it twice that or more");
 }

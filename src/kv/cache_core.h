@@ -35,6 +35,9 @@ class CacheCore {
 
   bool could_ever_fit(uint64_t tokens, uint32_t chunk_tokens) const;
   uint64_t longest_sequence(uint32_t chunk_tokens) const;
+  KvEvents take_events();
+  void block_map(std::vector<BlockCell>& out) const;
+  std::optional<NearMiss> nearest(std::span<const TokenId> prompt, const OpenOptions& options) const;
   KvCacheStats stats() const;
   const BlockStore& store() const { return *store_; }
   bool balanced() const { return store_->pool().balanced(); }
@@ -55,6 +58,11 @@ class CacheCore {
   struct GroupClass {
     uint32_t block = 0, tail = 0;  // size classes
   };
+  // What the tables say of a block, for the map of blocks.
+  struct Holder {
+    uint32_t group = 0;
+    bool open = false;
+  };
 
   CacheCore(const KvLayout& layout, const KvCacheOptions& options) : layout_(layout), options_(options) {}
   Status allocate(std::shared_ptr<BlockMemory> memory);
@@ -73,6 +81,9 @@ class CacheCore {
   uint64_t window_length(std::span<const NodeId> nodes) const;
   bool has_full_groups(NodeId node) const;
   MissReason why_not(std::span<const TokenId> prompt, const BlockHash& next, bool first, std::string_view salt) const;
+
+  std::vector<Holder> holders() const;
+  BlockCell cell(BlockId id, std::span<const Holder> holders, uint64_t now) const;
 
   void join(KvSequenceState& s);
   void leave(KvSequenceState& s);

@@ -100,8 +100,14 @@ PrefixMatch CacheCore::open(KvSequenceState& s, std::span<const TokenId> prompt,
   s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(blocks * block_tokens()));
   s.hashes.reserve(prompt.size() / block_tokens() + 1);
   for (const NodeId node : found.nodes) s.hashes.push_back(store_->index().hash(node));
+  // Tables for the whole prompt at once: its steps take no memory for them.
+  const uint64_t prompt_blocks = ceil_div(prompt.size(), block_tokens());
+  const uint64_t step_blocks = std::min<uint64_t>(prompt_blocks, options_.max_step_tokens / block_tokens() + 2);
   for (uint32_t g = 0; g < group_count(); ++g) {
     GroupTable& table = s.groups[g];
+    table.ids.reserve(prompt_blocks);
+    table.addresses.reserve(prompt_blocks);
+    table.raw.reserve(step_blocks);
     table.first = first_visible_block(group(g), block_tokens(), s.length());
     table.ids.assign(blocks, kNoBlock);
     table.addresses.assign(blocks, nullptr);

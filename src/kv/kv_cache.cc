@@ -75,6 +75,12 @@ bool KvCache::could_ever_fit(uint64_t tokens, uint32_t chunk_tokens) const {
 uint64_t KvCache::longest_sequence(uint32_t chunk_tokens) const { return impl_->core->longest_sequence(chunk_tokens); }
 bool KvCache::clear() { return impl_->core->clear(); }
 
+KvEvents KvCache::take_events() { return impl_->core->take_events(); }
+void KvCache::block_map(std::vector<BlockCell>& out) const { impl_->core->block_map(out); }
+std::optional<NearMiss> KvCache::nearest(std::span<const TokenId> prompt, const OpenOptions& options) const {
+  return impl_->core->nearest(prompt, options);
+}
+
 KvCacheStats KvCache::stats() const { return impl_->core->stats(); }
 bool KvCache::balanced() const { return impl_->core->balanced(); }
 std::string KvCache::audit() const { return impl_->core->audit(); }

@@ -42,6 +42,42 @@ bool PrefixIndex::knows_first_token(std::string_view salt, TokenId token) const 
   return salted_tokens_.contains(salted_token(salt, token));
 }
 
+std::string_view PrefixIndex::salt(NodeId first_block) const {
+  const auto first = firsts_.find(first_block);
+  CHECK(first != firsts_.end(), "only first blocks keep their salt");
+  return std::string_view(first->second.salted_token).substr(sizeof(TokenId));
+}
+
+std::vector<NodeId> PrefixIndex::all_nodes() const {
+  std::vector<NodeId> out, open;
+  const auto open_children = [&](NodeId parent) {
+    for (NodeId child = first_child(parent); child != kNoNode; child = nodes_[child].next) open.push_back(child);
+  };
+  open_children(kNoNode);
+  while (!open.empty()) {
+    const NodeId at = open.back();
+    open.pop_back();
+    out.push_back(at);
+    open_children(at);
+  }
+  return out;
+}
+
+PrefixIndex::Child PrefixIndex::closest_child(NodeId parent, std::string_view salt,
+                                              std::span<const TokenId> wanted) const {
+  Child best;
+  uint32_t looked_at = 0;
+  for (NodeId node = first_child(parent); node != kNoNode && looked_at < kMostChildren; node = nodes_[node].next) {
+    ++looked_at;
+    const std::span<const TokenId> own = tokens(node);
+    const auto parted = std::ranges::mismatch(own, wanted);
+    const uint32_t common = static_cast<uint32_t>(parted.in1 - own.begin());
+    const bool better = best.node == kNoNode || common > best.common;
+    if (better && (parent != kNoNode || this->salt(node) == salt)) best = {.node = node, .common = common};
+  }
+  return best;
+}
+
 // --- naming
 
 NodeId PrefixIndex::new_node() {
@@ -65,18 +101,14 @@ NodeId PrefixIndex::add(NodeId parent, const BlockHash& hash, std::span<const To
   Node& n = nodes_[node];
   n = Node{.hash = hash, .parent = parent, .used = true};
   by_hash_.emplace(hash, node);
-  if (parent == kNoNode) {
-    link_first(node, salt);
-    return node;
-  }
-  Node& p = nodes_[parent];
-  n.next = p.child;
+  n.next = first_child(parent);
   if (n.next != kNoNode) nodes_[n.next].prev = node;
-  p.child = node;
+  set_first_child(parent, node);
+  if (parent == kNoNode) keep_first(node, salt);
   return node;
 }
 
-void PrefixIndex::link_first(NodeId node, std::string_view salt) {
+void PrefixIndex::keep_first(NodeId node, std::string_view salt) {
   const std::span<const TokenId> tokens(&tokens_[size_t{node} * block_tokens_], block_tokens_);
   FirstBlock first{salt.empty() ? nodes_[node].hash : chain_hash(root_hash(), tokens), salted_token(salt, tokens[0])};
   ++unsalted_[first.unsalted];
@@ -84,7 +116,7 @@ void PrefixIndex::link_first(NodeId node, std::string_view salt) {
   firsts_.emplace(node, std::move(first));
 }
 
-void PrefixIndex::unlink_first(NodeId node) {
+void PrefixIndex::forget_first(NodeId node) {
   const auto first = firsts_.find(node);
   CHECK(first != firsts_.end(), "a first block is not listed");
   count_down(unsalted_, first->second.unsalted);
@@ -125,12 +157,13 @@ void PrefixIndex::remove_if_bare(NodeId node) {
   while (node != kNoNode && nodes_[node].held == 0 && nodes_[node].child == kNoNode) {
     const Node n = nodes_[node];
     by_hash_.erase(n.hash);
-    if (n.parent == kNoNode) {
-      unlink_first(node);
+    if (n.parent == kNoNode) forget_first(node);
+    if (n.prev == kNoNode) {
+      set_first_child(n.parent, n.next);
     } else {
-      (n.prev == kNoNode ? nodes_[n.parent].child : nodes_[n.prev].next) = n.next;
-      if (n.next != kNoNode) nodes_[n.next].prev = n.prev;
+      nodes_[n.prev].next = n.next;
     }
+    if (n.next != kNoNode) nodes_[n.next].prev = n.prev;
     nodes_[node] = Node{};
     free_nodes_.push_back(node);
     node = n.parent;
@@ -250,6 +283,7 @@ std::string PrefixIndex::audit() const {
   }
   for (const auto& queue : queues_) queued += queue.size();
   for (const auto& [hash, count] : unsalted_) firsts += count;
+  if (all_nodes().size() != used) return "nodes that no root leads to";
   if (used != by_hash_.size() || used + free_nodes_.size() != nodes_.size()) return "nodes are lost";
   if (entries != entry_count_) return "entries miscounted";
   if (queued != may_go) return "the queue holds entries that are gone";

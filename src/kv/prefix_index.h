@@ -55,6 +55,20 @@ class PrefixIndex {
   NodeId find(const BlockHash& hash, std::span<const TokenId> tokens) const;  // kNoNode: unknown, or other tokens
   BlockId block(NodeId node, uint32_t group) const { return entries_[slot(node, group)].block; }
   const BlockHash& hash(NodeId node) const { return nodes_[node].hash; }
+  NodeId parent(NodeId node) const { return nodes_[node].parent; }
+  std::span<const TokenId> tokens(NodeId node) const {
+    return std::span(tokens_).subspan(size_t{node} * block_tokens_, block_tokens_);
+  }
+  std::string_view salt(NodeId first_block) const;
+  std::vector<NodeId> all_nodes() const;  // parents before their children, chains in one run
+  // Of the children of `parent` (kNoNode: the first blocks under `salt`) the one that begins with the most of `tokens`;
+  // only the newest kMostChildren are looked at. kNoNode: there is none.
+  struct Child {
+    NodeId node = kNoNode;
+    uint32_t common = 0;
+  };
+  static constexpr uint32_t kMostChildren = 1024;
+  Child closest_child(NodeId parent, std::string_view salt, std::span<const TokenId> tokens) const;
   // Why a chain of hashes ends: the first hash not found was replaced here; the first block is known under another
   // salt; a first block with the same salt begins with the same token.
   bool was_replaced(const BlockHash& hash) const { return replaced_.contains(hash); }
@@ -118,8 +132,12 @@ class PrefixIndex {
   void queue(size_t slot);
   void unqueue(size_t slot);
   NodeId new_node();
-  void link_first(NodeId node, std::string_view salt);
-  void unlink_first(NodeId node);
+  NodeId first_child(NodeId parent) const { return parent == kNoNode ? first_root_ : nodes_[parent].child; }
+  void set_first_child(NodeId parent, NodeId child) {
+    (parent == kNoNode ? first_root_ : nodes_[parent].child) = child;
+  }
+  void keep_first(NodeId node, std::string_view salt);
+  void forget_first(NodeId node);
   void remove_if_bare(NodeId node);
   std::string audit_node(NodeId node) const;
 
@@ -127,6 +145,7 @@ class PrefixIndex {
   std::vector<GroupRule> groups_;
   Replacement replacement_;
   std::vector<Node> nodes_;
+  NodeId first_root_ = kNoNode;  // first blocks are siblings like any others
   std::vector<TokenId> tokens_;  // [node * block_tokens]
   std::vector<Entry> entries_;   // [node * groups + group]
   std::vector<NodeId> free_nodes_;

@@ -33,12 +33,6 @@ constexpr std::array<int16_t, 0x144> make_bytes() {
 
 constexpr std::array<int16_t, 0x144> kBytes = make_bytes();
 
-std::string to_symbols(std::string_view bytes) {
-  std::string out;
-  for (char c : bytes) append_utf8(out, kSymbols[static_cast<uint8_t>(c)]);
-  return out;
-}
-
 size_t hash_pair(uint64_t pair) {
   pair *= 0x9E3779B97F4A7C15u;
   return static_cast<size_t>(pair ^ (pair >> 32));
@@ -49,6 +43,12 @@ uint64_t key_of(TokenId left, TokenId right) {
 }
 
 }  // namespace
+
+std::string byte_symbols(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes) append_utf8(out, kSymbols[static_cast<uint8_t>(c)]);
+  return out;
+}
 
 struct BpeTokenizer::Work {
   struct Symbol {
@@ -184,7 +184,7 @@ Status BpeTokenizer::encode_text(std::string_view text, std::vector<TokenId>& ou
 
 void BpeTokenizer::encode_piece(std::string_view piece, Work& work, std::vector<TokenId>& out) const {
   if (pre_tokenizer_.rules().ignore_merges) {
-    if (const auto whole = find_text(to_symbols(piece))) {
+    if (const auto whole = find_text(byte_symbols(piece))) {
       out.push_back(*whole);
       return;
     }

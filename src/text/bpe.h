@@ -4,11 +4,16 @@
 #pragma once
 
 #include <array>
+#include <string>
+#include <string_view>
 
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace kvarto {
+
+// How a vocabulary writes these bytes: each as one printable character.
+std::string byte_symbols(std::string_view bytes);
 
 class BpeTokenizer final : public Tokenizer {
  public:
