@@ -41,25 +41,37 @@ std::string basic_credentials(const std::string& user_info) {
   return "Basic " + out;
 }
 
-// One request and its reply on a connection of its own. Asio's operations are started here one at a time and waited for
-// with a limit; what takes longer closes the socket.
-class Exchange {
- public:
-  Exchange(const HttpClientOptions& options, const HttpRequest& request, const Url& url)
-      : options_(options), request_(request), url_(url), proxy_(proxy_for(options.proxy, url)) {}
+}  // namespace
 
-  Result<HttpReply> run(bool send_authorization, const BodySink& sink);
+// A connection and what is said on it. Asio's operations are started here one at a time and waited for with a limit;
+// what takes longer closes the socket.
+class ClientWire {
+ public:
+  ClientWire(const HttpClientOptions& options, const Url& url)
+      : options_(options), url_(url), proxy_(proxy_for(options.proxy, url)) {}
+
+  Status open();
+  // `keep`: the server is asked to leave the connection open; reusable() says whether it is.
+  Result<HttpReply> talk(const HttpRequest& request, const Url& url, bool send_authorization, bool keep,
+                         const BodySink& sink);
+  bool reusable() const { return reusable_; }
+  bool leads_to(const Url& url) const { return origin(url) == origin(url_); }
+  // The last request failed before anything of its reply had come.
+  bool unanswered() const { return unanswered_; }
 
  private:
+  using Request = http::request<http::string_body>;
+
   Status connect();
   Status open_tunnel();
   Status start_tls();
   template <class Stream>
-  Result<HttpReply> talk(Stream& stream, bool send_authorization, const BodySink& sink);
+  Result<HttpReply> talk_on(Stream& stream, const HttpRequest& request, const Request& message, bool keep,
+                            const BodySink& sink);
   template <class Stream>
   Status read_body(Stream& stream, http::response_parser<http::buffer_body>& parser, const HttpReply& reply,
                    const std::function<Result<bool>(std::string_view)>& take);
-  http::request<http::empty_body> make_request(bool send_authorization) const;
+  Request make_request(const HttpRequest& request, bool send_authorization, bool keep) const;
 
   template <class Start>
   error_code wait(milliseconds limit, Start&& start);
@@ -68,10 +80,11 @@ class Exchange {
   }
   tl::unexpected<Error> refuse(const std::string& what, error_code error) const;
 
-  const HttpClientOptions& options_;
-  const HttpRequest& request_;
-  const Url& url_;
+  const HttpClientOptions options_;
+  Url url_;
   const std::optional<Url> proxy_;
+  bool reusable_ = false, unanswered_ = false;
+  std::vector<char> piece_;
   asio::io_context io_;
   tcp::resolver resolver_{io_};
   tcp::socket socket_{io_};
@@ -81,11 +94,18 @@ class Exchange {
 };
 
 template <class Start>
-error_code Exchange::wait(milliseconds limit, Start&& start) {
+error_code ClientWire::wait(milliseconds limit, Start&& start) {
   std::optional<error_code> result;
   start([&](error_code error, auto&&...) { result = error; });
+  using SteadyClock = std::chrono::steady_clock;
+  constexpr milliseconds kLook{100};
+  const auto end = SteadyClock::now() + limit;
   io_.restart();
-  io_.run_for(limit);
+  bool cancelled = false;
+  for (auto now = SteadyClock::now(); !result && !cancelled && now < end; now = SteadyClock::now()) {
+    io_.run_until(options_.cancelled ? std::min(end, now + kLook) : end);
+    cancelled = !result && options_.cancelled && options_.cancelled();
+  }
   if (result) return *result;
   error_code ignored;
   resolver_.cancel();
@@ -95,7 +115,7 @@ error_code Exchange::wait(milliseconds limit, Start&& start) {
   return asio::error::timed_out;
 }
 
-tl::unexpected<Error> Exchange::refuse(const std::string& what, error_code error) const {
+tl::unexpected<Error> ClientWire::refuse(const std::string& what, error_code error) const {
   std::string why = error.message();
   if (error == http::error::end_of_stream || error == http::error::partial_message || error == asio::error::eof ||
       error == asio::ssl::error::stream_truncated) {
@@ -108,7 +128,7 @@ tl::unexpected<Error> Exchange::refuse(const std::string& what, error_code error
   return refuse(what + ": " + printable(why, 200));
 }
 
-Status Exchange::connect() {
+Status ClientWire::connect() {
   const Url& peer = proxy_ ? *proxy_ : url_;
   const std::string role = proxy_ ? "proxy " + authority(peer) : peer.host;
   tcp::resolver::results_type found;
@@ -134,7 +154,7 @@ Status Exchange::connect() {
 }
 
 // HTTPS through a proxy: asks it for a bare connection to the server.
-Status Exchange::open_tunnel() {
+Status ClientWire::open_tunnel() {
   const std::string host = url_.host.find(':') == std::string::npos ? url_.host : "[" + url_.host + "]";
   const std::string target = host + ":" + std::to_string(url_.port);
   http::request<http::empty_body> request{http::verb::connect, target, 11};
@@ -159,7 +179,7 @@ Status Exchange::open_tunnel() {
   return {};
 }
 
-Status Exchange::start_tls() {
+Status ClientWire::start_tls() {
   error_code error;
   tls_context_.set_default_verify_paths(error);
   if (error) return refuse("cannot read the system's certificates", error);
@@ -185,23 +205,29 @@ Status Exchange::start_tls() {
   return refuse("TLS handshake", error);
 }
 
-http::request<http::empty_body> Exchange::make_request(bool send_authorization) const {
+ClientWire::Request ClientWire::make_request(const HttpRequest& request, bool send_authorization, bool keep) const {
   const bool absolute = proxy_ && !url_.tls;
-  http::request<http::empty_body> request{request_.head ? http::verb::head : http::verb::get,
-                                          absolute ? origin(url_) + url_.target : url_.target, 11};
-  request.set(http::field::host, authority(url_));
-  request.set(http::field::user_agent, "kvarto/" KVARTO_VERSION);
-  request.set(http::field::accept_encoding, "identity");
-  request.set(http::field::connection, "close");
-  for (const HttpHeader& header : request_.headers) request.set(header.name, header.value);
-  if (send_authorization && !request_.authorization.empty()) {
-    request.set(http::field::authorization, request_.authorization);
+  const http::verb verb = request.body ? http::verb::post : request.head ? http::verb::head : http::verb::get;
+  Request message{verb, absolute ? origin(url_) + url_.target : url_.target, 11};
+  message.set(http::field::host, authority(url_));
+  message.set(http::field::user_agent, "kvarto/" KVARTO_VERSION);
+  message.set(http::field::accept_encoding, "identity");
+  message.set(http::field::connection, keep ? "keep-alive" : "close");
+  for (const HttpHeader& header : request.headers) message.set(header.name, header.value);
+  if (send_authorization && !request.authorization.empty()) {
+    message.set(http::field::authorization, request.authorization);
   }
   if (absolute && !proxy_->user_info.empty()) {
-    request.set(http::field::proxy_authorization, basic_credentials(proxy_->user_info));
+    message.set(http::field::proxy_authorization, basic_credentials(proxy_->user_info));
   }
-  return request;
+  if (request.body) {
+    message.body() = *request.body;
+    message.prepare_payload();
+  }
+  return message;
 }
+
+namespace {
 
 HttpReply read_head(const http::response_parser<http::buffer_body>& parser, const Url& url) {
   HttpReply reply;
@@ -214,22 +240,24 @@ HttpReply read_head(const http::response_parser<http::buffer_body>& parser, cons
   return reply;
 }
 
+}  // namespace
+
 // `take` says whether it wants more.
 template <class Stream>
-Status Exchange::read_body(Stream& stream, http::response_parser<http::buffer_body>& parser, const HttpReply& reply,
-                           const std::function<Result<bool>(std::string_view)>& take) {
-  std::vector<char> piece(kPieceBytes);
+Status ClientWire::read_body(Stream& stream, http::response_parser<http::buffer_body>& parser, const HttpReply& reply,
+                             const std::function<Result<bool>(std::string_view)>& take) {
+  piece_.resize(kPieceBytes);
   uint64_t received = 0;
   while (!parser.is_done()) {
-    parser.get().body().data = piece.data();
-    parser.get().body().size = piece.size();
+    parser.get().body().data = piece_.data();
+    parser.get().body().size = piece_.size();
     error_code error =
         wait(options_.idle_limit, [&](auto done) { http::async_read_some(stream, buffer_, parser, std::move(done)); });
     if (error == http::error::need_buffer) error = {};
-    const size_t filled = piece.size() - parser.get().body().size;
+    const size_t filled = piece_.size() - parser.get().body().size;
     received += filled;
     if (filled != 0) {
-      ASSIGN_OR_RETURN(const bool more, take({piece.data(), filled}));
+      ASSIGN_OR_RETURN(const bool more, take({piece_.data(), filled}));
       if (!more) return {};
     }
     if (error) {
@@ -241,10 +269,14 @@ Status Exchange::read_body(Stream& stream, http::response_parser<http::buffer_bo
 }
 
 template <class Stream>
-Result<HttpReply> Exchange::talk(Stream& stream, bool send_authorization, const BodySink& sink) {
-  const http::request<http::empty_body> request = make_request(send_authorization);
-  error_code error = wait(options_.idle_limit, [&](auto done) { http::async_write(stream, request, std::move(done)); });
-  if (error) return refuse("cannot send the request", error);
+Result<HttpReply> ClientWire::talk_on(Stream& stream, const HttpRequest& request, const Request& message, bool keep,
+                                      const BodySink& sink) {
+  unanswered_ = true;
+  error_code error = wait(options_.idle_limit, [&](auto done) { http::async_write(stream, message, std::move(done)); });
+  // A server may refuse a body half way and say why.
+  const error_code not_sent = error;
+  if (not_sent == asio::error::timed_out) unanswered_ = false;  // it may have arrived
+  if (not_sent && (!request.body || !socket_.is_open())) return refuse("cannot send the request", not_sent);
 
   std::optional<http::response_parser<http::buffer_body>> parser;
   // 1xx replies (early hints) come before the real one.
@@ -253,19 +285,26 @@ Result<HttpReply> Exchange::talk(Stream& stream, bool send_authorization, const 
     parser.emplace();
     parser->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
     parser->body_limit(boost::none);
-    parser->skip(request_.head);
+    parser->skip(request.head);
     error = wait(options_.idle_limit,
                  [&](auto done) { http::async_read_header(stream, buffer_, *parser, std::move(done)); });
+    unanswered_ = unanswered_ && !parser->got_some() && error != asio::error::timed_out;
+    if (error && not_sent) return refuse("cannot send the request", not_sent);
     if (error) return refuse("no valid reply", error);
   }
   HttpReply reply = read_head(*parser, url_);
-  if (request_.head) return reply;
+  const bool stays = keep && !not_sent && parser->keep_alive();
+  if (request.head) {
+    reusable_ = stays;
+    return reply;
+  }
   if (reply.status / 100 != 2) {
     // The reason is nice to have: a failure while reading it changes nothing.
     static_cast<void>(read_body(stream, *parser, reply, [&](std::string_view bytes) -> Result<bool> {
       reply.error_text += bytes.substr(0, kMaxErrorText - reply.error_text.size());
       return reply.error_text.size() < kMaxErrorText;
     }));
+    reusable_ = stays && parser->is_done();
     return reply;
   }
   if (const std::string* encoding = reply.header("Content-Encoding"); encoding && !same_name(*encoding, "identity")) {
@@ -276,16 +315,26 @@ Result<HttpReply> Exchange::talk(Stream& stream, bool send_authorization, const 
     if (sink.data) RETURN_IF_ERROR(sink.data(bytes));
     return true;
   }));
+  reusable_ = stays;
   return reply;
 }
 
-Result<HttpReply> Exchange::run(bool send_authorization, const BodySink& sink) {
+Status ClientWire::open() {
   RETURN_IF_ERROR(connect());
-  if (!url_.tls) return talk(socket_, send_authorization, sink);
+  if (!url_.tls) return {};
   if (proxy_) RETURN_IF_ERROR(open_tunnel());
-  RETURN_IF_ERROR(start_tls());
-  return talk(*tls_, send_authorization, sink);
+  return start_tls();
 }
+
+Result<HttpReply> ClientWire::talk(const HttpRequest& request, const Url& url, bool send_authorization, bool keep,
+                                   const BodySink& sink) {
+  url_ = url;
+  reusable_ = false;
+  const Request message = make_request(request, send_authorization, keep);
+  return tls_ ? talk_on(*tls_, request, message, keep, sink) : talk_on(socket_, request, message, keep, sink);
+}
+
+namespace {
 
 bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -305,8 +354,10 @@ Result<HttpReply> HttpClient::send(const HttpRequest& request, const BodySink& s
     Url url = request.url;
     for (uint32_t hops = 0;; ++hops) {
       const bool at_home = origin(url) == origin(request.url);
-      Result<HttpReply> reply = Exchange(options_, request, url).run(at_home, sink);
-      if (!reply || !is_redirect(reply->status) || request.redirects == Redirects::none) return reply;
+      ClientWire wire(options_, url);
+      RETURN_IF_ERROR(wire.open());
+      Result<HttpReply> reply = wire.talk(request, url, at_home, false, sink);
+      if (!reply || !is_redirect(reply->status) || request.redirects == Redirects::none || request.body) return reply;
       const std::string* location = reply->header("Location");
       if (location == nullptr) return fail(ErrorCode::network, shown(url) + ": redirect without a Location");
       ASSIGN_OR_RETURN(Url next, resolve_location(url, *location));
@@ -336,6 +387,31 @@ Result<HttpReply> HttpClient::get(const HttpRequest& request, size_t max_bytes, 
     return {};
   };
   return send(request, sink);
+}
+
+HttpConnection::HttpConnection(HttpClientOptions options) : options_(std::move(options)) {}
+HttpConnection::~HttpConnection() = default;
+HttpConnection::HttpConnection(HttpConnection&&) noexcept = default;
+HttpConnection& HttpConnection::operator=(HttpConnection&&) noexcept = default;
+
+Result<HttpReply> HttpConnection::send(const HttpRequest& request, const BodySink& sink) {
+  try {
+    for (;;) {
+      const bool reused = wire_ && wire_->reusable() && wire_->leads_to(request.url);
+      if (!reused) {
+        wire_ = std::make_unique<ClientWire>(options_, request.url);
+        ++connects_;
+        RETURN_IF_ERROR(wire_->open());
+      }
+      Result<HttpReply> reply = wire_->talk(request, request.url, true, true, sink);
+      const bool again = !reply && reused && wire_->unanswered();
+      if (!reply || !wire_->reusable()) wire_.reset();
+      if (!again) return reply;
+    }
+  } catch (const std::exception& error) {
+    wire_.reset();
+    return fail(ErrorCode::network, shown(request.url) + ": " + printable(error.what(), 200));
+  }
 }
 
 }  // namespace kvarto

@@ -1,12 +1,14 @@
 // HttpClient: one blocking request at a time over HTTP/1.1 or HTTPS, each on its own connection, with a limit on every
 // wait. Certificates are checked against the system's store (SSL_CERT_FILE and SSL_CERT_DIR are OpenSSL's). Wraps
 // Boost.Asio and Beast: client.cc alone includes them. A client holds settings only; several threads may use one.
+// HttpConnection: the same, request after request on one connection; one thread at a time.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,16 +49,18 @@ enum class Redirects {
 
 struct HttpRequest {
   Url url;
-  bool head = false;                // HEAD instead of GET
-  std::vector<HttpHeader> headers;  // beside Host, User-Agent, Accept-Encoding, Connection
-  std::string authorization;        // sent to the origin of `url` only, never after a redirect elsewhere
-  Redirects redirects = Redirects::all;
+  bool head = false;                     // HEAD instead of GET
+  std::optional<std::string> body;       // POST with this body
+  std::vector<HttpHeader> headers;       // beside Host, User-Agent, Accept-Encoding, Connection
+  std::string authorization;             // sent to the origin of `url` only, never after a redirect elsewhere
+  Redirects redirects = Redirects::all;  // one that answers a POST is handed back
 };
 
 struct HttpClientOptions {
   ProxySettings proxy;
   std::chrono::milliseconds connect_limit{15'000};  // per address
   std::chrono::milliseconds idle_limit{60'000};     // for the headers, and for each piece of a body
+  std::function<bool()> cancelled;  // asked ten times a second during a wait; true ends it as if its limit had passed
   uint32_t max_redirects = 10;
   size_t max_header_bytes = 64 << 10;
 };
@@ -72,6 +76,24 @@ class HttpClient {
 
  private:
   HttpClientOptions options_;
+};
+
+class HttpConnection {
+ public:
+  explicit HttpConnection(HttpClientOptions options = {});
+  ~HttpConnection();
+  HttpConnection(HttpConnection&&) noexcept;
+  HttpConnection& operator=(HttpConnection&&) noexcept;
+
+  // As HttpClient::send, without following redirects. Connects when there is no connection to that origin yet, or when
+  // the server ended it in between (then nothing of a reply had come, and the request is sent once more).
+  Result<HttpReply> send(const HttpRequest& request, const BodySink& sink);
+  uint64_t connects() const { return connects_; }
+
+ private:
+  HttpClientOptions options_;
+  std::unique_ptr<class ClientWire> wire_;
+  uint64_t connects_ = 0;
 };
 
 }  // namespace kvarto

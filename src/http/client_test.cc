@@ -8,8 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "http/testing.h"
 
 namespace kvarto {
 namespace {
@@ -250,6 +253,95 @@ TEST(Client, ASinkThatRefusesEndsTheTransfer) {
   const Result<HttpReply> reply = HttpClient().send(request, sink);
   ASSERT_FALSE(reply);
   EXPECT_EQ(reply.error().message, "not that");
+}
+
+// --- posts and kept connections, against our own server (tests of its own: server_test.cc)
+
+class ClientOnServer : public testing::Test {
+ protected:
+  HttpRequest request(const std::string& target) const {
+    HttpRequest out;
+    out.url = *parse_url("http://127.0.0.1:" + std::to_string(server_.port()) + target);
+    return out;
+  }
+  std::mutex mutex_;
+  std::string body_, seen_;
+  BodySink sink_{nullptr, [this](std::string_view bytes) -> Status {
+                   body_ += bytes;
+                   return {};
+                 }};
+  http_testing::TestServer server_;
+};
+
+TEST_F(ClientOnServer, PostsABody) {
+  HttpRequest posted = request("/p");
+  posted.body = "the body";
+  posted.headers = {{"Content-Type", "application/json"}};
+  ASSERT_TRUE(HttpClient().send(posted, sink_));
+  EXPECT_EQ(body_, "POST /p?\nthe body");
+  posted.body = "";
+  body_.clear();
+  ASSERT_TRUE(HttpClient().send(posted, sink_));
+  EXPECT_EQ(body_, "POST /p?\n");
+}
+
+TEST_F(ClientOnServer, AConnectionIsKeptAndOpenedAgain) {
+  HttpConnection connection;
+  for (int i = 0; i < 5; ++i) {
+    HttpRequest posted = request("/" + std::to_string(i));
+    posted.body = std::to_string(i);
+    ASSERT_TRUE(connection.send(posted, sink_));
+  }
+  EXPECT_EQ(body_, "POST /0?\n0POST /1?\n1POST /2?\n2POST /3?\n3POST /4?\n4");
+  const auto refused = connection.send(request("/throw"), sink_);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 500);
+  EXPECT_EQ(refused->error_text, "refused: internal error");
+  EXPECT_EQ(connection.connects(), 1u);
+  // A sink that refuses leaves the rest of the reply unread: that connection is of no more use.
+  BodySink refusing;
+  refusing.begin = [](const HttpReply&) -> Status { return fail(ErrorCode::cancelled, "enough"); };
+  EXPECT_FALSE(connection.send(request("/"), refusing));
+  EXPECT_TRUE(connection.send(request("/"), sink_));
+  EXPECT_EQ(connection.connects(), 2u);
+}
+
+TEST_F(ClientOnServer, AnIdleConnectionThatTheServerClosedIsReplaced) {
+  HttpServerOptions options;
+  options.keep_alive_limit = std::chrono::milliseconds(20);
+  http_testing::TestServer impatient(options);
+  HttpConnection connection;
+  HttpRequest posted = request("/");
+  posted.url.port = impatient.port();
+  posted.body = "b";
+  ASSERT_TRUE(connection.send(posted, sink_));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto reply = connection.send(posted, sink_);
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(connection.connects(), 2u);
+  EXPECT_EQ(impatient->counts().requests, 2u);
+}
+
+TEST_F(ClientOnServer, PiecesReachTheSinkAsTheyCome) {
+  std::thread streamer([&] {
+    const auto held = server_.held();
+    held->start({200, {}, "first"});
+    EXPECT_TRUE(http_testing::eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return seen_ == "first";
+    }));
+    held->write("second");
+    held->finish();
+  });
+  BodySink sink;
+  sink.data = [&](std::string_view bytes) -> Status {
+    const std::lock_guard lock(mutex_);
+    seen_ += bytes;
+    return {};
+  };
+  ASSERT_TRUE(HttpConnection().send(request("/hold"), sink));
+  streamer.join();
+  EXPECT_EQ(seen_, "firstsecond");
 }
 
 }  // namespace

@@ -35,17 +35,6 @@ int hex_value(char c) {
   return -1;
 }
 
-std::string percent_decode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0;
-    out += escape ? static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2])) : text[i];
-    if (escape) i += 2;
-  }
-  return out;
-}
-
 // Path and query as they may stand in a request line: the fragment goes, what a URL may not hold is encoded.
 std::string clean_target(std::string_view text) {
   std::string out;
@@ -84,6 +73,17 @@ Status read_host_and_port(std::string_view text, Url& url) {
 }
 
 }  // namespace
+
+std::string percent_decode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0;
+    out += escape ? static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2])) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
 
 std::string percent_encode(std::string_view text, bool keep_slashes) {
   std::string out;

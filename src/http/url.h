@@ -27,5 +27,6 @@ std::string origin(const Url& url);     // "https://host:port", port as above
 std::string shown(const Url& url);      // for messages: no query (it may hold a signature), no user
 // Percent-encodes everything but letters, digits and "-._~"; "/" stays when `keep_slashes`.
 std::string percent_encode(std::string_view text, bool keep_slashes);
+std::string percent_decode(std::string_view text);  // what is no escape stays
 
 }  // namespace kvarto
