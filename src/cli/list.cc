@@ -24,6 +24,13 @@ constexpr Verb kVerbs[] = {
      "  kvarto bench --waste                                    memory of blocks that holds no token\n"
      "  kvarto bench kernels --filter 'matmul/Q4_K|attend'      the parts, against what bounds them",
      declare_bench},
+    {"serve", "An HTTP server that clients of OpenAI's and vLLM's API can use",
+     "  kvarto serve smollm2                                    at http://127.0.0.1:8000, dashboard there\n"
+     "  kvarto serve m.gguf --host 0.0.0.0 --api-key KEY        for other machines\n"
+     "  kvarto serve m.gguf --max-model-len 8k --kv-cache-memory-bytes 2G\n"
+     "  kvarto serve --config serve.yaml                        flags from a file\n"
+     "  kvarto serve --check-flags YOUR VLLM FLAGS              what becomes of them",
+     declare_serve},
     {"inspect", "A model's geometry, KV bytes and memory plan, without loading it",
      "  kvarto inspect m.gguf\n"
      "  kvarto inspect m.gguf --json --kv-cache-dtype float32\n"

@@ -16,5 +16,6 @@ VerbAction declare_inspect(CLI::App& app);
 VerbAction declare_tokenize(CLI::App& app);
 VerbAction declare_render(CLI::App& app);
 VerbAction declare_pull(CLI::App& app);
+VerbAction declare_serve(CLI::App& app);
 
 }  // namespace kvarto

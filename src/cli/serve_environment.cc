@@ -1,0 +1,121 @@
+#include "cli/serve_environment.h"
+
+#include <charconv>
+
+#include "cli/serve_values.h"
+#include "format/printable.h"
+
+namespace kvarto {
+namespace {
+
+constexpr size_t kMostCpus = 1024;
+
+bool is_on(std::string_view text) { return text != "0" && text != "false" && text != "False"; }
+
+struct Variable {
+  VariableRow row;
+  Status (*set)(ServeFlags& flags, const FlagValue& value);
+};
+
+Status set_level(ServeFlags& flags, const FlagValue& value) {
+  ASSIGN_OR_RETURN(const size_t at, choice(value, {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}));
+  constexpr LogLevel kLevels[] = {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error, LogLevel::error};
+  flags.log_level = kLevels[at];
+  return {};
+}
+
+Status set_binding(ServeFlags& flags, const FlagValue& value) {
+  if (value.text() == "auto" || value.text() == "nobind") return {};
+  if (value.text().find('|') != std::string::npos)
+    return bad_value(value, "for one process; give one list, such as 0-31");
+  RETURN_IF_ERROR(parse_cpu_list(value.text()).map([](auto) {}));
+  flags.cpu_list = value.text();
+  return {};
+}
+
+constexpr Variable kVariables[] = {
+    {{"VLLM_CPU_KVCACHE_SPACE", "GiB of the KV cache, as --kv-cache-memory-bytes, which wins"},
+     KVARTO_SET(size_t gib = 0; RETURN_IF_ERROR(set_count<size_t>(gib, v, 0, 65536));
+                if (gib > 0) f.memory.kv_bytes = gib << 30; return {};)},
+    {{"VLLM_CPU_OMP_THREADS_BIND", "CPUs to run on: 0-31; auto and nobind: as the system says"}, set_binding},
+    {{"VLLM_CPU_NUM_OF_RESERVED_CPU", "Cores that compute nothing; --threads wins"},
+     KVARTO_SET(return set_count(f.reserved_cores, v, 0u, 1024u);)},
+    {{"VLLM_LOG_STATS_INTERVAL", "Seconds between two lines of figures (10)"},
+     KVARTO_SET(return set_number(f.serve.log_stats_interval_s, v, 0, 1e6, true);)},
+    {{"VLLM_LOGGING_LEVEL", "DEBUG, INFO, WARNING, ERROR; --log-level wins"}, set_level},
+    {{"VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "Seconds that an idle connection stays open (5)"},
+     KVARTO_SET(double seconds = 0; RETURN_IF_ERROR(set_number(seconds, v, 0, 1e6));
+                f.serve.http.keep_alive_limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+                return {};)},
+    {{"VLLM_SERVER_DEV_MODE", "1: routes that only development needs, such as /reset_prefix_cache"},
+     KVARTO_SET(f.serve.dev_mode = is_on(v.text()); return {};)},
+    {{"VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES", "0: hashes of 32 bytes in KV events, not integers"},
+     KVARTO_SET(f.serve.kv_events.full_hashes = !is_on(v.text()); return {};)},
+    {{"VLLM_SKIP_MODEL_NAME_VALIDATION", "Not honoured: give every name to --served-model-name"},
+     KVARTO_SET(if (is_on(v.text())) f.warnings.push_back("is not honoured: give every name to --served-model-name");
+                return {};)},
+    {{"VLLM_ALLOW_LONG_MAX_MODEL_LEN", "Not honoured: positions beyond the model's context give wrong text"},
+     KVARTO_SET(if (is_on(v.text())) {
+       f.warnings.push_back("is not honoured: positions beyond the model's context give wrong text");
+     } return {};)},
+    {{"VLLM_ALLOW_RUNTIME_LORA_UPDATING", "Not honoured: there are no adapters yet"},
+     KVARTO_SET(if (is_on(v.text())) f.warnings.push_back("is not honoured: there are no adapters yet"); return {};)},
+};
+
+}  // namespace
+
+std::span<const VariableRow> variable_rows() {
+  static const std::vector<VariableRow> kRows = [] {
+    std::vector<VariableRow> rows;
+    for (const Variable& variable : kVariables) rows.push_back(variable.row);
+    rows.push_back({"VLLM_API_KEY", "API key when no flag gives one"});
+    return rows;
+  }();
+  return kRows;
+}
+
+void read_environment(Environment environment, ServeFlags& flags, std::vector<FlagReport>& reports) {
+  for (const Variable& variable : kVariables) {
+    const char* text = environment(std::string(variable.row.name).c_str());
+    if (text == nullptr || *text == '\0') continue;
+    FlagReport report{std::string(variable.row.name), printable(text), FlagFate::works, ""};
+    const size_t before = flags.warnings.size();
+    if (const Status status = variable.set(flags, {.words = {text}}); !status) {
+      report.fate = FlagFate::refused;
+      report.message = status.error().message;
+    } else if (flags.warnings.size() > before) {
+      report.fate = FlagFate::warned;
+      report.message = flags.warnings.back();
+      flags.warnings.resize(before);
+    }
+    reports.push_back(std::move(report));
+  }
+}
+
+void read_key_variable(Environment environment, ServeFlags& flags) {
+  const char* key = environment("VLLM_API_KEY");
+  if (key != nullptr && *key != '\0') flags.serve.api_keys = {key};
+}
+
+Result<std::vector<int>> parse_cpu_list(std::string_view text) {
+  const auto wrong = [&] {
+    return fail(ErrorCode::invalid_argument, "'" + printable(text) + "' is not a list of CPUs, such as 0-31 or 0,2,4");
+  };
+  std::vector<int> cpus;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    unsigned first = 0;
+    auto read = std::from_chars(at, end, first);
+    if (read.ec != std::errc()) return wrong();
+    unsigned last = first;
+    if (read.ptr != end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
+    if (read.ec != std::errc() || last < first || last >= kMostCpus) return wrong();
+    for (unsigned cpu = first; cpu <= last; ++cpu) cpus.push_back(static_cast<int>(cpu));
+    if (read.ptr == end) return cpus;
+    if (*read.ptr != ',' || cpus.size() > kMostCpus) return wrong();
+    at = read.ptr + 1;
+  }
+}
+
+}  // namespace kvarto

@@ -1,0 +1,63 @@
+#include "cli/serve_signals.h"
+
+#include <unistd.h>
+
+#include "cli/output.h"
+#include "cli/verb.h"
+
+namespace kvarto {
+namespace {
+
+[[noreturn]] void end_at_once(int signal_number) { ::_exit(128 + signal_number); }
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  sigemptyset(&watched_);
+  sigaddset(&watched_, SIGINT);
+  sigaddset(&watched_, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &watched_, &before_);
+  thread_ = std::thread([this] { watch(); });
+}
+
+StopSignals::~StopSignals() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGTERM);
+  thread_.join();
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void StopSignals::serving() {
+  const std::lock_guard lock(mutex_);
+  serving_ = true;
+}
+
+int StopSignals::wait() {
+  std::unique_lock lock(mutex_);
+  came_.wait(lock, [this] { return first_ != 0; });
+  return first_;
+}
+
+void StopSignals::watch() {
+  while (true) {
+    int number = 0;
+    if (sigwait(&watched_, &number) != 0) continue;
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (!serving_) {
+      note("kvarto: stopped while loading");
+      end_at_once(number);
+    }
+    if (first_ != 0) {
+      note("kvarto: a second signal: ended at once");
+      end_at_once(number);
+    }
+    first_ = number;
+    came_.notify_all();
+  }
+}
+
+}  // namespace kvarto

@@ -1,0 +1,342 @@
+#include "server/reply.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/api_body.h"
+#include "server/reply_json.h"
+#include "server/sse.h"
+
+namespace kvarto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+
+// As the API has it: the text that stopped it, the id that did, or null.
+Json stop_reason(const SampleResult& sample) {
+  if (!sample.stop_string.empty()) return sample.stop_string;
+  if (sample.stop_token && !sample.stop_was_eos) return *sample.stop_token;
+  return nullptr;
+}
+
+std::vector<HttpHeader> with_type(std::vector<HttpHeader> headers, std::string_view type) {
+  headers.push_back({"Content-Type", std::string(type)});
+  return headers;
+}
+
+Json tool_calls_json(const std::vector<ToolCallDelta>& calls, bool streamed) {
+  Json all = Json::array();
+  for (const ToolCallDelta& call : calls) {
+    Json one = Json::object();
+    if (streamed) one["index"] = call.index;
+    if (!call.id.empty()) {
+      one["id"] = call.id;
+      one["type"] = "function";
+    }
+    Json function = Json::object();
+    if (!call.name.empty()) function["name"] = call.name;
+    function["arguments"] = call.arguments;
+    one["function"] = std::move(function);
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+// Deltas of the same call, one after the other, as one.
+std::vector<ToolCallDelta> joined(const std::vector<ToolCallDelta>& deltas) {
+  std::vector<ToolCallDelta> calls;
+  for (const ToolCallDelta& delta : deltas) {
+    if (delta.index >= calls.size()) calls.resize(delta.index + 1);
+    ToolCallDelta& call = calls[delta.index];
+    call.index = delta.index;
+    if (!delta.id.empty()) call.id = delta.id;
+    if (!delta.name.empty()) call.name = delta.name;
+    call.arguments += delta.arguments;
+  }
+  return calls;
+}
+
+}  // namespace
+
+Reply::Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared_ptr<HttpExchange> exchange,
+             const Engine& engine, std::function<void(uint32_t, const RequestResult&)> finished,
+             std::function<void()> first_output)
+    : options_(std::move(options)),
+      prompts_(std::move(prompts)),
+      exchange_(std::move(exchange)),
+      engine_(engine),
+      finished_(std::move(finished)),
+      first_output_(std::move(first_output)),
+      shown_(prompts_.size()),
+      running_(static_cast<uint32_t>(prompts_.size())) {
+  choices_.reserve(prompts_.size() * options_.n);
+  for (uint32_t i = 0; i < prompts_.size() * options_.n; ++i)
+    choices_.emplace_back(i, options_.choice, prompts_[i / options_.n].rendered);
+  results_.resize(prompts_.size());
+  last_write_us_ = options_.arrival_us;
+}
+
+void Reply::take(EngineEvent event) {
+  if (event.result != nullptr) {
+    const uint32_t prompt = event.prompt;
+    results_[prompt] = std::move(event.result);
+    end_prompt(prompt, *results_[prompt]);
+    return;
+  }
+  if (done_ || !options_.stream) return;
+  Choice& choice = choice_of(event);
+  choice.pending_text += event.text;
+  if (event.token) {
+    choice.pending_tokens.push_back(*event.token);
+    if (event.logprob) {
+      choice.pending_logprobs.push_back({*event.token, *event.logprob});
+      choice.pending_top.push_back(std::move(event.top));
+    }
+    ++choice.generated;
+    ++choice.pending;
+  }
+  // The last piece waits for the result, which knows the stop reason.
+  if (event.finish != FinishReason::none) return;
+  if (choice.generated > 1 && choice.pending < options_.stream_interval) return;
+  send_pending(choice, nullptr);
+}
+
+void Reply::start_stream() {
+  if (started_) return;
+  started_ = true;
+  std::vector<HttpHeader> headers = with_type(options_.headers, kEventStream);
+  headers.push_back({"Cache-Control", "no-cache"});
+  headers.push_back({"X-Accel-Buffering", "no"});  // a proxy that gathers would undo streaming
+  exchange_->start({.status = 200, .headers = std::move(headers), .body = ""});
+}
+
+void Reply::write(std::string chunk) {
+  start_stream();
+  last_write_us_ = steady_us();
+  exchange_->write(std::move(chunk));
+}
+
+void Reply::write_event(std::string_view data) {
+  std::string event;
+  append_sse_event(event, data);
+  write(std::move(event));
+}
+
+void Reply::keep_alive() {
+  if (!done_ && options_.stream) write(std::string(kSseKeepAlive));
+}
+
+Json Reply::chunk_head() const {
+  return {{"id", options_.id},
+          {"object", options_.chat ? "chat.completion.chunk" : "text_completion"},
+          {"created", options_.created},
+          {"model", options_.model}};
+}
+
+Usage Reply::usage_so_far(const Choice* choice) const {
+  Usage usage;
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    if (choice != nullptr && choice->index / options_.n != p) continue;
+    usage.prompt_tokens += prompts_[p].ids.size();
+    usage.truncated_tokens += prompts_[p].truncated_tokens;
+    if (results_[p] != nullptr) usage.cached_tokens += results_[p]->cached_tokens;
+  }
+  for (const Choice& other : choices_) {
+    if (choice == nullptr || &other == choice) usage.completion_tokens += other.generated;
+  }
+  return usage;
+}
+
+void Reply::send_role(Choice& choice) {
+  if (choice.role_sent) return;
+  choice.role_sent = true;
+  if (options_.chat) {
+    Json chunk = chunk_head();
+    chunk["choices"] = Json::array({{{"index", choice.index},
+                                     {"delta", {{"role", options_.choice.role}, {"content", ""}}},
+                                     {"logprobs", nullptr},
+                                     {"finish_reason", nullptr}}});
+    if (options_.continuous_usage) chunk["usage"] = usage_json(usage_so_far(&choice));
+    if (options_.return_token_ids) chunk["prompt_token_ids"] = prompts_[choice.index / options_.n].ids;
+    if (options_.return_prompt_text) chunk["prompt_text"] = prompts_[choice.index / options_.n].rendered;
+    write_event(dump(chunk));
+  }
+  const ReplyPrompt& prompt = prompts_[choice.index / options_.n];
+  if (options_.echo && !prompt.text.empty()) {
+    choice.pending_text.insert(0, prompt.text);
+    choice.text_offset = count_characters(prompt.text);
+  }
+}
+
+// One chunk with what is pending; `end`: the sample is over, and why.
+void Reply::send_pending(Choice& choice, const SampleResult* end) {
+  send_role(choice);
+  ChoiceDelta delta = choice.add(choice.pending_text, end != nullptr);
+  const bool nothing = delta.empty() && !options_.choice.logprobs && !options_.return_token_ids;
+  if (nothing && end == nullptr) {
+    choice.clear_pending();
+    return;  // an unfinished character, or held by a parser
+  }
+  Json shown = {{"index", choice.index}};
+  if (options_.chat) {
+    Json fields = Json::object();
+    if (!delta.reasoning.empty()) {
+      fields["reasoning"] = delta.reasoning;
+      fields["reasoning_content"] = delta.reasoning;
+    }
+    if (!delta.content.empty() || (delta.reasoning.empty() && delta.tool_calls.empty())) {
+      fields["content"] = delta.content;
+    }
+    if (!delta.tool_calls.empty()) fields["tool_calls"] = tool_calls_json(delta.tool_calls, true);
+    shown["delta"] = std::move(fields);
+  } else {
+    shown["text"] = delta.content;
+  }
+  shown["logprobs"] = options_.choice.logprobs && !choice.pending_tokens.empty()
+                          ? logprobs_json(engine_, options_.choice, choice.pending_tokens, choice.pending_logprobs,
+                                          choice.pending_top, choice.text_offset)
+                          : Json(nullptr);
+  shown["finish_reason"] = end == nullptr ? Json(nullptr) : Json(choice.finish_name(end->finish));
+  if (end != nullptr) shown["stop_reason"] = stop_reason(*end);
+  if (options_.return_token_ids) {
+    shown["token_ids"] = choice.pending_tokens;
+    if (!options_.chat && !choice.ids_sent) shown["prompt_token_ids"] = prompts_[choice.index / options_.n].ids;
+    choice.ids_sent = true;
+  }
+  Json chunk = chunk_head();
+  chunk["choices"] = Json::array({std::move(shown)});
+  if (end != nullptr && !options_.include_usage) chunk["system_fingerprint"] = options_.fingerprint;
+  if (options_.continuous_usage) chunk["usage"] = usage_json(usage_so_far(&choice));
+  const bool output = choice.generated > 0;
+  choice.clear_pending();
+  write_event(dump(chunk));
+  const size_t prompt = choice.index / options_.n;
+  if (!output || shown_[prompt]) return;
+  shown_[prompt] = true;
+  first_output_();
+}
+
+void Reply::end_prompt(uint32_t prompt, const RequestResult& result) {
+  finished_(prompt, result);
+  --running_;
+  if (result.error && !error_) error_ = api_error(*result.error);
+  if (options_.stream && !done_ && !result.error) {
+    for (uint32_t s = 0; s < result.samples.size() && s < options_.n; ++s) {
+      Choice& choice = choices_[prompt * options_.n + s];
+      const SampleResult& sample = result.samples[s];
+      if (choice.generated == 0 && !sample.tokens.empty()) choice.take_whole(sample);  // beams have no token events
+      send_pending(choice, &sample);
+    }
+  }
+  if (running_ == 0) end();
+}
+
+void Reply::end() {
+  if (done_) return;
+  done_ = true;
+  if (error_) {
+    fail_with(*error_);
+  } else if (options_.stream) {
+    if (options_.include_usage) {
+      Json chunk = chunk_head();
+      chunk["choices"] = Json::array();
+      chunk["usage"] = usage_json(usage_so_far(nullptr));
+      chunk["system_fingerprint"] = options_.fingerprint;
+      write_event(dump(chunk));
+    }
+    write(std::string(kSseDone));
+    exchange_->finish();
+  } else {
+    exchange_->reply({.status = 200, .headers = with_type(options_.headers, "application/json"), .body = whole_body()});
+  }
+}
+
+void Reply::refuse(const ApiError& error) {
+  if (done_) return;
+  done_ = true;
+  fail_with(error);
+}
+
+void Reply::fail_with(const ApiError& error) {
+  if (!started_) {
+    ServerReply reply = error_reply(error);
+    reply.headers.insert(reply.headers.end(), options_.headers.begin(), options_.headers.end());
+    exchange_->reply(std::move(reply));
+    return;
+  }
+  write_event(error_body(error));
+  write(std::string(kSseDone));
+  exchange_->finish();
+}
+
+// --- the reply in one piece
+
+Json Reply::choice_json(Choice& choice, const RequestResult& result, const SampleResult& sample) {
+  const ReplyPrompt& prompt = prompts_[choice.index / options_.n];
+  choice.take_whole(sample);
+  if (options_.echo) choice.pending_text.insert(0, prompt.text);
+  const ChoiceDelta all = choice.add(choice.pending_text, true);
+  Json logprobs = nullptr;
+  if (options_.choice.logprobs) {
+    uint64_t offset = options_.echo ? count_characters(prompt.text) : 0;
+    logprobs =
+        logprobs_json(engine_, options_.choice, sample.tokens, sample.token_logprobs, sample.top_logprobs, offset);
+    if (options_.echo && !options_.chat) put_prompt_logprobs(engine_, options_.choice, result, logprobs);
+  }
+  Json shown = {{"index", choice.index}};
+  if (options_.chat) {
+    const std::vector<ToolCallDelta> calls = joined(all.tool_calls);
+    Json message = {{"role", options_.choice.role},
+                    {"content", all.content.empty() && !calls.empty() ? Json(nullptr) : Json(all.content)},
+                    {"refusal", nullptr},
+                    {"annotations", nullptr},
+                    {"audio", nullptr},
+                    {"function_call", nullptr}};
+    if (!calls.empty()) message["tool_calls"] = tool_calls_json(calls, false);
+    message["reasoning"] = all.reasoning.empty() ? Json(nullptr) : Json(all.reasoning);
+    message["reasoning_content"] = message["reasoning"];
+    shown["message"] = std::move(message);
+  } else {
+    shown["text"] = all.content;
+  }
+  shown["logprobs"] = std::move(logprobs);
+  shown["finish_reason"] = choice.finish_name(sample.finish);
+  shown["stop_reason"] = stop_reason(sample);
+  shown["token_ids"] = options_.return_token_ids ? Json(sample.tokens) : Json(nullptr);
+  if (!options_.chat) {
+    shown["prompt_logprobs"] = options_.show_prompt_logprobs ? prompt_logprobs_json(engine_, result) : Json(nullptr);
+    shown["prompt_token_ids"] = options_.return_token_ids ? Json(prompt.ids) : Json(nullptr);
+  }
+  return shown;
+}
+
+std::string Reply::whole_body() {
+  Json reply = {{"id", options_.id},
+                {"object", options_.chat ? "chat.completion" : "text_completion"},
+                {"created", options_.created},
+                {"model", options_.model}};
+  Json choices = Json::array();
+  for (Choice& choice : choices_) {
+    const RequestResult& result = *results_[choice.index / options_.n];
+    const size_t sample = choice.index % options_.n;
+    if (sample >= result.samples.size()) continue;  // a beam search that found fewer
+    choices.push_back(choice_json(choice, result, result.samples[sample]));
+  }
+  reply["choices"] = std::move(choices);
+  reply["service_tier"] = nullptr;
+  reply["system_fingerprint"] = options_.fingerprint;
+  reply["usage"] = usage_json(usage_so_far(nullptr));
+  const RequestResult& first = *results_.front();
+  if (options_.chat) {
+    reply["prompt_logprobs"] = options_.show_prompt_logprobs ? prompt_logprobs_json(engine_, first) : Json(nullptr);
+    reply["prompt_token_ids"] = options_.return_token_ids ? Json(prompts_.front().ids) : Json(nullptr);
+    reply["prompt_text"] = options_.return_prompt_text ? Json(prompts_.front().rendered) : Json(nullptr);
+  }
+  reply["kv_transfer_params"] = nullptr;
+  reply["metrics"] = options_.metrics ? request_metrics_json(first) : Json(nullptr);
+  return dump(reply);
+}
+
+}  // namespace kvarto

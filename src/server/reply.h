@@ -1,0 +1,106 @@
+// Reply: the reply to one generation request in the making: every choice of every prompt, gathered or streamed as
+// server-sent events. Front thread, but for cancelled() and what is fixed when it is made. The engine's callbacks reach
+// it through an EventQueue.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/server.h"
+#include "kvarto/engine.h"
+#include "server/api_error.h"
+#include "server/choice.h"
+#include "server/engine_thread.h"
+#include "server/reply_json.h"
+
+namespace kvarto {
+
+// What a reply shows, fixed when the request has been read.
+struct ReplyOptions {
+  bool chat = false, stream = false;
+  bool include_usage = false, continuous_usage = false;
+  bool return_token_ids = false, return_prompt_text = false;
+  bool metrics = false;  // the `metrics` object
+  bool echo = false;     // the prompt's text in front
+  bool show_prompt_logprobs = false;
+  uint32_t stream_interval = 1;
+  std::string id, model, fingerprint;
+  int64_t created = 0;              // Unix seconds
+  uint32_t n = 1;                   // choices of each prompt
+  uint64_t arrival_us = 0;          // steady
+  std::vector<HttpHeader> headers;  // of the reply, beside its Content-Type
+  ChoiceOptions choice;
+};
+
+// One prompt of the request, as the reply may show it.
+struct ReplyPrompt {
+  std::string text;      // when echoed
+  std::string rendered;  // of a chat
+  std::vector<TokenId> ids;
+  uint64_t truncated_tokens = 0;
+};
+
+// One thing that the engine said, copied off its thread.
+struct EngineEvent {
+  uint32_t prompt = 0, sample = 0;
+  std::optional<TokenId> token;
+  std::string text;
+  FinishReason finish = FinishReason::none;
+  std::optional<float> logprob;
+  std::vector<TokenLogprob> top;
+  std::unique_ptr<RequestResult> result;  // the last event of a prompt: its result instead of a token
+};
+
+class Reply {
+ public:
+  // `finished` is called for each prompt, once, with its result; `first_output` once for each prompt of a stream, when
+  // output of it was written for the first time.
+  Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared_ptr<HttpExchange> exchange,
+        const Engine& engine, std::function<void(uint32_t prompt, const RequestResult&)> finished,
+        std::function<void()> first_output);
+
+  void take(EngineEvent event);
+  // Before anything came: the whole reply is this error.
+  void refuse(const ApiError& error);
+  // A comment line, when nothing was written for a while.
+  void keep_alive();
+  bool done() const { return done_; }
+  bool streams() const { return options_.stream; }
+  const ReplyOptions& options() const { return options_; }
+  uint64_t last_write_us() const { return last_write_us_; }
+
+ private:
+  Choice& choice_of(const EngineEvent& event) { return choices_[event.prompt * options_.n + event.sample]; }
+  void start_stream();
+  void write(std::string bytes);
+  void write_event(std::string_view data);
+  nlohmann::ordered_json chunk_head() const;
+  Usage usage_so_far(const Choice* choice) const;  // null: of all choices
+  void send_role(Choice& choice);
+  void send_pending(Choice& choice, const SampleResult* end);
+  void end_prompt(uint32_t prompt, const RequestResult& result);
+  void end();
+  void fail_with(const ApiError& error);
+  nlohmann::ordered_json choice_json(Choice& choice, const RequestResult& result, const SampleResult& sample);
+  std::string whole_body();
+
+  const ReplyOptions options_;
+  std::vector<ReplyPrompt> prompts_;
+  const std::shared_ptr<HttpExchange> exchange_;
+  const Engine& engine_;
+  const std::function<void(uint32_t, const RequestResult&)> finished_;
+  const std::function<void()> first_output_;
+  std::vector<bool> shown_;                              // [prompts] some output of it was written
+  std::vector<Choice> choices_;                          // [prompts * n]
+  std::vector<std::unique_ptr<RequestResult>> results_;  // [prompts], null while running
+  uint32_t running_ = 0;                                 // prompts without a result
+  std::optional<ApiError> error_;                        // of the first prompt that failed
+  bool started_ = false, done_ = false;
+  uint64_t last_write_us_ = 0;
+};
+
+}  // namespace kvarto

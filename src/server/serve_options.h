@@ -1,0 +1,78 @@
+// What `kvarto serve` was asked for beside the engine's own options. Plain data; the command line fills it
+// (cli/serve.cc).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/server.h"
+
+namespace kvarto {
+
+struct CorsOptions {
+  bool allow_credentials = false;
+  std::vector<std::string> origins = {}, methods = {"*"}, headers = {"*"};
+};
+
+struct KvEventsOptions {  // vLLM's --kv-events-config
+  bool enabled = false;
+  std::string publisher;  // "zmq" when enabled; "null": none
+  std::string endpoint = "tcp://*:5557", replay_endpoint, topic;
+  uint32_t buffer_steps = 10'000, high_water_mark = 100'000, max_queue_size = 100'000;
+  bool array_encoding = false;  // the form of vLLM before 0.24
+  bool full_hashes = false;     // 32-byte hashes instead of 64-bit integers
+};
+
+struct ServeOptions {
+  HttpServerOptions http;
+  CorsOptions cors;
+  std::vector<std::string> served_model_names;  // the first one is echoed; never empty once the server starts
+  std::string model_path;                       // "root" of /v1/models
+  std::vector<std::string> api_keys;            // empty: no key needed
+  bool public_metrics = false;                  // /metrics needs no key
+  std::string root_path;                        // prefix stripped behind a proxy
+  bool request_id_headers = false;
+  bool docs = true;  // /openapi.json
+  bool dev_mode = false;
+
+  // --- requests
+  uint32_t max_logprobs = 20;  // UINT32_MAX: no cap
+  bool return_tokens_as_token_ids = false;
+  std::string response_role = "assistant";
+  std::string chat_template;  // text; empty: the model's own
+  bool trust_request_chat_template = false;
+  std::string default_chat_template_kwargs;  // JSON object; empty: none
+  std::string generation_config;             // JSON object with defaults of sampling values; empty: none
+  bool auto_tool_choice = false;
+  std::string tool_call_parser, reasoning_parser;  // empty: none
+  bool strict_fields = false;
+  bool salt_from_api_key = false;
+  bool force_include_usage = false;
+  bool per_request_metrics = false;  // the `metrics` object of replies
+  bool priority_scheduling = false;
+  std::string volatile_text;           // file of rules; see volatile_text.h
+  uint32_t max_num_queued_reqs = 0;    // 0: no limit
+  uint64_t max_num_queued_tokens = 0;  // 0: no limit
+  uint32_t max_turns_kept = 4096;      // finished turns whose ids are kept for reuse
+
+  // --- running
+  uint32_t stream_interval = 1;
+  double sse_keep_alive_s = 0;  // 0: off
+  double shutdown_timeout_s = 0;
+  double log_stats_interval_s = 10;  // 0: no line
+  bool log_requests = false;         // one line also when a request arrives
+  bool access_log = true;
+  std::string record_path;  // --record
+  bool dashboard_text = false;
+  bool load_tracking = false;
+  KvEventsOptions kv_events;
+  bool kv_cache_metrics = false;
+  double kv_cache_metrics_sample = 0.01;
+  std::map<std::string, std::vector<double>> histogram_buckets;  // --custom-histogram-buckets, by family
+  bool hidden_gpu_metrics = false;                               // --show-hidden-metrics-for-version
+};
+
+}  // namespace kvarto

@@ -1,0 +1,133 @@
+// Server::Impl: the server's parts and who may touch them. server.cc wires them and answers what is not generation,
+// generation.cc turns a request into prompts and an answer. Front thread unless said otherwise.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "http/server.h"
+#include "server/api_request.h"
+#include "server/engine_thread.h"
+#include "server/event_queue.h"
+#include "server/health.h"
+#include "server/kv_event_publisher.h"
+#include "server/metrics.h"
+#include "server/reply.h"
+#include "server/server.h"
+#include "server/text_thread.h"
+#include "server/turn_memory.h"
+#include "server/volatile_text.h"
+
+namespace kvarto {
+
+// One request on its way: what the log, the metrics and the turn memory need when it is finished. Made by the text
+// thread; read by the front thread afterwards.
+struct Job {
+  std::string id;        // of the reply
+  std::string key_hash;  // of the API key that it came with; empty: none
+  std::string salt;      // as the cache sees it
+  ApiRequest request;
+  std::vector<std::string> texts;         // [prompts] rendered; empty where ids were given
+  std::vector<std::vector<TokenId>> ids;  // [prompts]
+  std::vector<uint64_t> truncated;        // [prompts] tokens left out
+  std::vector<std::vector<TokenId>> bad_words;
+  std::vector<uint32_t> max_tokens;  // [prompts]
+  std::string volatile_note;         // what --volatile-text did; empty: nothing
+  std::shared_ptr<void> ticket;      // counts the request while it lives
+  uint64_t arrival_us = 0;
+};
+
+std::string random_id();  // 16 hex digits; any thread
+
+struct Server::Impl {
+  using Exchange = std::shared_ptr<HttpExchange>;
+  explicit Impl(ServeOptions serve_options);
+  ~Impl();
+
+  // --- server.cc
+  Status start();
+  void handle(const Exchange& exchange);
+  ServerReply with_headers(ServerReply reply, const ServerRequest& request) const;
+  void answer(const Exchange& exchange, ServerReply reply) const;
+  bool has_key(const ServerRequest& request) const;
+  std::vector<HttpHeader> cors_headers(const ServerRequest& request) const;
+  void look_after();  // once a second
+  void models(const Exchange& exchange);
+  void health_reply(const Exchange& exchange);
+  void ping(const Exchange& exchange);
+  void version(const Exchange& exchange);
+  void load(const Exchange& exchange);
+  void openapi(const Exchange& exchange);
+  void reset_prefix_cache(const Exchange& exchange);
+  void metrics_text(const Exchange& exchange);
+  void log_stats(uint64_t now_us);
+  void after_step(Engine& e, const StepReport& report);  // the engine's thread
+  void publish_events(Engine& e, bool cache_rebuilt);    // likewise
+
+  // --- generation.cc
+  void generate(ApiRoute route, const Exchange& exchange);
+  std::optional<ApiError> overload(uint32_t more) const;  // any thread
+  // Text thread.
+  void prepare(ApiRoute route, const Exchange& exchange, uint64_t arrival_us, std::shared_ptr<void> ticket);
+  ApiStatus begin(ApiRoute route, const Exchange& exchange, uint64_t arrival_us, std::shared_ptr<void> ticket);
+  ApiStatus submit(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply, const Exchange& exchange);
+  ApiStatus make_prompts(Job& job);
+  ApiStatus make_bad_words(Job& job);
+  void make_stable(Job& job);
+  ApiResult<std::vector<TokenId>> encode(const Job& job, const std::string& text, bool bos);
+  ApiStatus fit(Job& job, std::vector<TokenId>& ids, uint64_t& truncated);
+  ReplyOptions answer_options(const Job& job, const ServerRequest& request) const;
+  Request engine_request(const Job& job, const std::vector<TokenId>& ids);
+  std::string_view chat_template_for(const ApiRequest& request) const;
+  std::shared_ptr<void> take_ticket();
+  std::string salt_of(const Job& job) const;
+  void note_ignored(const ApiRequest& request);
+  ApiStatus tokenize(const Exchange& exchange, ApiRoute route);
+  // Front thread.
+  void finished(const Job& job, uint32_t prompt, const RequestResult& result);
+
+  const Engine& engine() const { return thread->engine(); }
+
+  const ServeOptions options;
+  ApiLimits limits;  // fixed once the engine is there
+  size_t longest_token_bytes = 1;
+  std::string fingerprint;
+  const ToolFormat* tools = nullptr;
+  const ReasoningFormat* reasoning = nullptr;
+  bool markers_are_control = false;  // the formats' markers are control tokens, which text usually leaves out
+  std::optional<VolatileText> volatile_text;
+  uint64_t seed_of_server = 0;
+  int64_t started = 0;  // Unix seconds
+  std::atomic<bool> ready = false, draining = false;
+  std::atomic<uint64_t> preparing = 0;  // requests between the front thread and the engine
+  std::atomic<uint64_t> jobs = 0;       // generation requests that are not answered yet
+  std::atomic<uint64_t> next_seed = 0;
+  std::atomic<uint64_t> ignored_fields = 0;
+  std::unordered_set<std::string> warned_fields;  // text thread's
+  std::unique_ptr<TurnMemory> turns;              // as soon as the engine is there
+
+  Health health;
+  StatsNumbers last_stats;
+  uint64_t last_stats_us = 0;
+  bool was_quiet = false;
+  std::unordered_set<std::shared_ptr<Reply>> answers;  // front thread's: streams that may need a sign of life
+  std::mutex idle_mutex;
+  std::condition_variable idle;
+
+  // In this order: whatever uses another part goes first.
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<Metrics> metrics;             // from serve() on, as are the next ones
+  std::unique_ptr<KvEventPublisher> publisher;  // null: no KV events
+  std::unique_ptr<EventQueue> events;
+  std::unique_ptr<EngineThread> thread;
+  std::unique_ptr<TextThread> texts;
+};
+
+}  // namespace kvarto
