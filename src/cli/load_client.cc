@@ -108,7 +108,8 @@ Result<LoadServer> LoadServer::find(const LoadServerOptions& options) {
 }
 
 HttpRequest LoadServer::request(const std::string& path, std::optional<std::string> body) const {
-  HttpRequest request{.url = base_};
+  HttpRequest request;
+  request.url = base_;
   request.url.target += path;
   if (body) request.headers = {{"Content-Type", "application/json"}};
   request.body = std::move(body);

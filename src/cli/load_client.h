@@ -13,9 +13,9 @@
 namespace kvarto {
 
 struct LoadServerOptions {
-  std::string url;      // with or without /v1
-  std::string model;    // empty: the first one it has
-  std::string api_key;  // empty: none
+  std::string url;           // with or without /v1
+  std::string model = {};    // empty: the first one it has
+  std::string api_key = {};  // empty: none
   double timeout_s = 600;
 };
 

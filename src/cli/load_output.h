@@ -13,8 +13,8 @@ struct LoadReport {
   std::string url, model, what;  // what: the workload and the loop in one line
   uint64_t seed = 1;
   bool stream = true, exact_lengths = true, interrupted = false;
-  Slo slo;
-  LoadSummary summary;
+  Slo slo = {};
+  LoadSummary summary = {};
   const std::vector<LoadRecord>* records = nullptr;  // outlive the report
 };
 

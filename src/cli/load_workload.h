@@ -51,7 +51,7 @@ class Workload {
 struct PromptOptions {
   uint64_t seed = 1;
   bool chat = false;
-  TokenRange prompt, output;
+  TokenRange prompt = {}, output = {};
   std::optional<TokenRange> suffix = {};  // behind the prefix; the prompt is then both together
   uint32_t prefix_tokens = 0, families = 1;
   double prefix_share = 1;  // of the prompts, that belong to a family
@@ -61,8 +61,8 @@ std::unique_ptr<Workload> make_prompts(PromptOptions options, std::shared_ptr<co
 struct ChatOptions {
   uint64_t seed = 1;
   uint32_t turns = 1, system_tokens = 0;
-  TokenRange user, output;
-  TimeRange think;
+  TokenRange user = {}, output = {};
+  TimeRange think = {};
 };
 std::unique_ptr<Workload> make_chats(ChatOptions options, std::shared_ptr<const Filler> filler);
 

@@ -89,6 +89,15 @@ std::string known_role(const std::string& role) {
   return role.empty() || std::ranges::find(kRoles, role) != std::end(kRoles) ? role : "other";
 }
 
+// Where in its line a breaker begins: in front of the first word with a digit, or of the word in which the prompts
+// part. Of two dates sometimes the day differs first, sometimes the year: the place is the same.
+size_t word_begin(std::string_view text, const BrokenLine& line) {
+  std::string_view shared = text.substr(line.line_begin, line.offset - line.line_begin);
+  shared = shared.substr(0, shared.find_first_of("0123456789"));
+  const size_t space = shared.rfind(' ');
+  return line.line_begin + (space == std::string_view::npos ? 0 : space + 1);
+}
+
 std::string shortened(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
   size_t size = kShownBytes;
@@ -118,6 +127,7 @@ BrokenLine locate_parting(std::string_view text, std::span<const size_t> ends, c
   const Json messages = array_of(parted.messages);
   const std::vector<Span> spans = spans_of(text, messages);
   BrokenLine line;
+  line.offset = offset;
   size_t low = 0, high = text.size();  // of the place: lines end there
   size_t reusable = text.size();       // what lies behind is new in any case
   if (!messages.empty()) {
@@ -172,7 +182,7 @@ bool PrefixBreakers::add(const PartedPrompt& parted) {
   }
   BrokenLine place = locate_parting(text, ends, parted);
   const std::string_view line = std::string_view(text).substr(place.line_begin, place.line_end - place.line_begin);
-  const std::string key = keyed_hash(std::string_view(text).substr(0, place.line_begin));
+  const std::string key = keyed_hash(std::string_view(text).substr(0, word_begin(text, place)));
 
   const std::scoped_lock lock(mutex_);
   ++near_misses_;

@@ -46,6 +46,7 @@ std::string_view prompt_place_name(PromptPlace place);  // "message"
 
 // Where a prompt parts: one line of one message.
 struct BrokenLine {
+  size_t offset = 0;  // in the text, where the prompts part
   PromptPlace place = PromptPlace::prompt;
   std::string role = {};     // of the message
   uint32_t index = 0;        // of the message or tool
@@ -96,7 +97,7 @@ class PrefixBreakers {
   const PrefixBreakerOptions options_;
   const Piece piece_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, PrefixBreaker> kept_;  // by the hash of all that precedes the line
+  std::unordered_map<std::string, PrefixBreaker> kept_;  // by the hash of what all that part there share
   uint64_t seen_ = 0, near_misses_ = 0;
 };
 

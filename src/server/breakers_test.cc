@@ -166,6 +166,20 @@ TEST(PrefixBreakers, PutsALineTogether) {
   EXPECT_EQ(top[0].lost_tokens, 2 * behind.size() + 2 + 4);
 }
 
+TEST(PrefixBreakers, KeepsBeginningsApart) {
+  PrefixBreakers breakers({}, byte_piece);
+  for (const char* text : {"It is now Monday", "It is now Tuesday", "Your name: Ada"}) {
+    const Chat prompt(text);
+    breakers.add(prompt.parted_at(prompt.text.find("Mon") != std::string::npos   ? "Mon"
+                                  : prompt.text.find("Tue") != std::string::npos ? "ue"
+                                                                                 : "Ada"));
+  }
+  const auto top = breakers.top(10);
+  ASSERT_EQ(top.size(), 2u);
+  EXPECT_EQ(top[0].count, 2u);
+  EXPECT_EQ(top[1].count, 1u);
+}
+
 TEST(PrefixBreakers, NoTextUnlessAskedFor) {
   PrefixBreakers breakers({.keep_text = false, .secret = "s"}, byte_piece);
   breakers.add(chat_on("2026-11-30").parted_at("30."));
@@ -216,7 +230,7 @@ TEST(PrefixBreakers, KeepsTheCostliest) {
   const Chat often("often, often 7 and much behind it"), once("only once 7");
   breakers.add(often.parted_at("7"));
   breakers.add(often.parted_at("7"));
-  for (int i = 0; i < 50; ++i) breakers.add(Chat("accident " + std::to_string(i) + "\n7").parted_at("7"));
+  for (int i = 0; i < 50; ++i) breakers.add(Chat("accident " + std::to_string(i) + "\n!").parted_at("!"));
   breakers.add(once.parted_at("7"));
   const auto top = breakers.top(10);
   ASSERT_EQ(top.size(), 2u);

@@ -169,7 +169,7 @@ void Server::Impl::note_ignored(const ApiRequest& request) {
   ignored_fields += request.ignored.size();
   for (const std::string& name : request.ignored) {
     if (warned_fields.size() >= kMostWarnings || !warned_fields.insert(name).second) continue;
-    log(LogLevel::warning, "requests have a field " + quoted(name) +
+    log(LogLevel::warning, "requests have a field " + kvarto::quoted(name) +
                                ", which is unknown here and ignored; --strict-fields refuses such requests");
   }
 }

@@ -35,7 +35,8 @@ Result<const ReasoningFormat*> find_reasoning_format(std::string_view name) {
     if (format.name == name) return &format;
     known += (known.empty() ? "" : ", ") + std::string(format.name);
   }
-  return fail(ErrorCode::invalid_argument, "--reasoning-parser " + quoted(name) + " is not known; known are " + known);
+  return fail(ErrorCode::invalid_argument,
+              "--reasoning-parser " + kvarto::quoted(name) + " is not known; known are " + known);
 }
 
 ReasoningParser::ReasoningParser(const ReasoningFormat& format, std::string_view prompt)

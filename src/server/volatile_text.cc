@@ -79,7 +79,8 @@ Result<Rule> read_rule(std::string_view line, const std::string& place) {
   const std::string_view verb = line.substr(0, space);
   const std::string_view pattern = space == std::string_view::npos ? std::string_view() : trim(line.substr(space));
   if (verb != "move" && verb != "drop") {
-    return fail(ErrorCode::invalid_argument, place + "a rule begins with move or drop, not with " + quoted(verb));
+    return fail(ErrorCode::invalid_argument,
+                place + "a rule begins with move or drop, not with " + kvarto::quoted(verb));
   }
   if (pattern.empty()) {
     return fail(ErrorCode::invalid_argument,
@@ -94,7 +95,7 @@ Result<Rule> read_rule(std::string_view line, const std::string& place) {
   if (!rule.code) {
     PCRE2_UCHAR words[128];
     pcre2_get_error_message(error, words, sizeof words);
-    return fail(ErrorCode::invalid_argument, place + quoted(pattern) +
+    return fail(ErrorCode::invalid_argument, place + kvarto::quoted(pattern) +
                                                  " is no regular expression: " + reinterpret_cast<const char*>(words) +
                                                  " at byte " + std::to_string(offset));
   }

@@ -316,7 +316,7 @@ def a_prompt_is_tried(server, browser):
     browser.one("#try-tokens").clear()
     browser.one("#try-tokens").send_keys("5")
     browser.press(KEYS.TAB, KEYS.ENTER)
-    wait_for(lambda: browser.text("#try-answer") == "Good", "the first piece")  # streams: the second is held back
+    wait_for(lambda: browser.text("#try-answer").strip() == "Good", "the first piece")  # streams: the second is held back
     assert browser.text("#try-status") == "Answering" and not browser.one("#try-send").is_enabled()
     server.go_on.set()
     pieces = wait_for(lambda: browser.all(".piece"), "the prompt's tokens")
@@ -335,7 +335,7 @@ def a_prompt_is_stopped_or_refused(server, browser):
     fresh(server, browser)
     browser.one("#try-prompt").send_keys("Hello")
     browser.one("#try-send").click()
-    wait_for(lambda: browser.text("#try-answer") == "Good", "the first piece")
+    wait_for(lambda: browser.text("#try-answer").strip() == "Good", "the first piece")
     browser.one("#try-stop").click()
     wait_for(lambda: browser.text("#try-status") == "Stopped", "the end")
     browser.one("#try-prompt").send_keys("fail")

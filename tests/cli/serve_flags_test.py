@@ -233,7 +233,7 @@ def a_script_is_served(folder):
         request = urllib.request.Request(url + "/v1/chat/completions", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as reply:
             assert json.loads(reply.read())["choices"][0]["message"]["content"] == "Hello"
-        assert "address" in subprocess.run([KVARTO, "serve", f"scripted:{script}", "--port", url.rsplit(":", 1)[1]],
+        assert "already in use" in subprocess.run([KVARTO, "serve", f"scripted:{script}", "--port", url.rsplit(":", 1)[1]],
                                            capture_output=True, text=True, timeout=60, env=CLEAN).stderr
     finally:
         server.kill()

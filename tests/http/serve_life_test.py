@@ -2,6 +2,7 @@
 """How requests of `kvarto serve` begin, wait, end and share: serve_life_test.py PATH_TO_KVARTO. Prints each check."""
 import http.client
 import random
+import re
 import signal
 import socket
 import threading
@@ -317,21 +318,16 @@ class Neighbours(ServeTest):
                             "priority", "--priority-aging-ms", 0)
         running = server.open("/v1/completions", {"prompt": "run", "max_tokens": 8000, "stream": True, "priority": -5})
         read_until(running, b'"text"')
-        done = []
-
-        def ask(priority):
-            server.complete(f"{priority}", priority=priority, max_tokens=2)
-            done.append(priority)
-
         threads = []
         for i, priority in enumerate((3, 1, 2)):
-            threads.append(threading.Thread(target=ask, args=(priority,)))
+            fields = {"priority": priority, "max_tokens": 2, "request_id": f"of-priority-{priority}"}
+            threads.append(threading.Thread(target=server.complete, args=("x",), kwargs=fields))
             threads[-1].start()
             eventually(lambda: server.numbers()["vllm:num_requests_waiting"] == i + 1, "one more in the queue")
         running.close()
         for one in threads:
             one.join()
-        self.assertEqual(done, [1, 2, 3])
+        self.assertEqual(re.findall(r"finished cmpl-of-priority-(\d)", server.log), ["1", "2", "3"])
 
 
 if __name__ == "__main__":
