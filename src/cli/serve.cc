@@ -187,7 +187,8 @@ Result<int> run_server(ServeFlags& flags) {
                            .keys = !flags.serve.api_keys.empty(),
                            .chat = engine->has_chat_template() || !flags.serve.chat_template.empty(),
                            .container = in_container()};
-  RETURN_IF_ERROR(server->serve(std::move(engine), prepared.options));
+  RETURN_IF_ERROR(
+      server->serve(std::move(engine), prepared.options, prepared.plan ? prepared.plan->plan : MemoryPlan{}));
   signals.serving();
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.2f", std::chrono::duration<double>(Clock::now() - start).count());

@@ -182,14 +182,18 @@ ApiStatus Server::Impl::submit(const std::shared_ptr<Job>& job, const std::share
   for (const std::vector<TokenId>& prompt : job->ids) {
     requests.push_back(engine_request(*job, prompt));
     job->max_tokens.push_back(requests.back().sampling.max_tokens);
+    job->live.push_back(recent.begin(job->id, prompt.size(), requests.back().sampling.n, job->arrival_us));
   }
+  look_for_breakers(job);
   // From the first one that is submitted on, the front thread reads the job and owns the reply.
   for (uint32_t p = 0; p < job->ids.size(); ++p) {
     Request& request = requests[p];
+    const std::shared_ptr<LiveRequest> live = job->live[p];
     if (job->request.stream) {
-      request.on_token = [this, reply, p,
+      request.on_token = [this, reply, p, live,
                           gaps = TokenGaps(*metrics, request.sampling.n)](const TokenEvent& event) mutable {
         gaps(event);
+        if (live != nullptr) live->token(event);
         events->push(reply, {.prompt = p,
                              .sample = event.sample,
                              .token = event.token,
@@ -206,13 +210,20 @@ ApiStatus Server::Impl::submit(const std::shared_ptr<Job>& job, const std::share
       event.result = std::make_unique<RequestResult>(result);
       events->push(reply, std::move(event));
     };
-    if (!job->request.stream) request.on_token = TokenGaps(*metrics, request.sampling.n);
+    if (!job->request.stream) {
+      request.on_token = [live, gaps = TokenGaps(*metrics, request.sampling.n)](const TokenEvent& event) mutable {
+        gaps(event);
+        if (live != nullptr) live->token(event);
+      };
+    }
     Result<RequestId> id = thread->submit(std::move(request));
     if (!id) {
       for (const RequestId other : *ids) thread->cancel(other);
+      for (uint32_t rest = p; rest < job->live.size(); ++rest) recent.refused(job->live[rest]);
       http->post([reply, error = api_error(id.error())] { reply->refuse(error); });
       return {};
     }
+    if (live != nullptr) live->submitted(*id);
     ids->push_back(*id);
   }
   exchange->on_close([this, ids] {
@@ -409,6 +420,7 @@ void Server::Impl::finished(const Job& job, uint32_t prompt, const RequestResult
                      .stream = job.request.stream,
                      .n = job.request.sampling.n,
                      .max_tokens = job.max_tokens[prompt]});
+  recent.finished(job.live[prompt], result, steady_us());
   if (job.request.route == ApiRoute::chat && !result.error && job.truncated[prompt] == 0) {
     for (const SampleResult& sample : result.samples) {
       if (sample.finish != FinishReason::stop && sample.finish != FinishReason::length) continue;

@@ -28,7 +28,7 @@ constexpr RouteInfo kRoutes[] = {
      .dev = true,
      .summary = "Forgets cached blocks that nobody uses."},
     {.method = "GET", .path = "/openapi.json", .summary = "This document."},
-    {.method = "GET", .path = "/", .summary = "The dashboard."},
+    {.method = "GET", .path = "/", .guard = RouteGuard::open, .summary = "The dashboard."},
 };
 
 Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/" + std::string(name)}}; }

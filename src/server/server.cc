@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "format/printable.h"
+#include "server/dashboard.h"
 #include "server/openapi.h"
-#include "server/process_numbers.h"
 #include "server/reply_json.h"
 #include "server/server_impl.h"
 #include "server/stats_line.h"
@@ -48,6 +49,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", true, false, true, call<&Impl::health_reply>},
     {"GET, POST", "/ping", true, false, true, call<&Impl::ping>},
     {"GET", "/metrics", false, false, false, call<&Impl::metrics_text>},
+    {"GET", "/dashboard/state", false, false, false, call<&Impl::dashboard_state_reply>},
     {"GET", "/version", false, false, true, call<&Impl::version>},
     {"GET", "/load", false, false, true, call<&Impl::load>},
     {"GET", "/openapi.json", false, false, true, call<&Impl::openapi>},
@@ -78,7 +80,12 @@ ServerReply json_reply(int status, std::string body) {
   return {.status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(body)};
 }
 
-constexpr int kMetricsPatience = 2000;  // milliseconds
+std::string random_secret() {
+  std::random_device random;
+  std::string secret;
+  for (int i = 0; i < 8; ++i) secret += std::to_string(random());
+  return secret;
+}
 
 std::vector<std::string_view> markers_of(const ToolFormat* tools, const ReasoningFormat* reasoning) {
   std::vector<std::string_view> markers;
@@ -130,7 +137,7 @@ Status Server::Impl::start() {
   return {};
 }
 
-Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options) {
+Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options, const MemoryPlan& plan) {
   Impl& s = *impl_;
   const EngineInfo& info = engine->info();
   s.limits.max_model_len = info.max_model_len;
@@ -172,6 +179,12 @@ Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine
                                                        .histogram_buckets = s.options.histogram_buckets},
                                         info, engine_options, engine->cache().layout());
   engine->observe([&s, e = engine.get()](const StepReport& report) { s.after_step(*e, report); });
+  s.breakers = std::make_unique<PrefixBreakers>(
+      PrefixBreakerOptions{.keep_text = s.options.dashboard_text && !s.options.api_keys.empty(),
+                           .secret = random_secret()},
+      [e = engine.get()](TokenId id) { return e->piece(id, true); });
+  s.plan = plan;
+  s.layout = engine->cache().layout();
   s.seed_of_server = engine_options.seed;
   s.turns =
       std::make_unique<TurnMemory>(TurnMemoryOptions{.max_turns = s.options.max_turns_kept},
@@ -185,6 +198,7 @@ Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine
 // The engine's thread.
 void Server::Impl::after_step(Engine& e, const StepReport& report) {
   metrics->step(report);
+  recent.admitted(report.admitted);
   publish_events(e, report.cache_rebuilt);
 }
 
@@ -201,8 +215,16 @@ void Server::Impl::publish_events(Engine& e, bool cache_rebuilt) {
 bool Server::drain(std::chrono::milliseconds limit) {
   impl_->draining = true;
   impl_->http->post([this] { impl_->http->stop_accepting(); });
-  std::unique_lock lock(impl_->idle_mutex);
-  return impl_->idle.wait_for(lock, limit, [this] { return impl_->jobs == 0; });
+  const auto until = std::chrono::steady_clock::now() + limit;
+  {
+    std::unique_lock lock(impl_->idle_mutex);
+    if (!impl_->idle.wait_until(lock, until, [this] { return impl_->jobs == 0; })) return false;
+  }
+  // The last bytes may be on their way still; connections close behind them.
+  while (impl_->http->counts().open > 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
 }
 
 // --- every request
@@ -263,6 +285,11 @@ void Server::Impl::handle(const Exchange& exchange) {
   std::string_view path = request.path;
   if (!options.root_path.empty() && path.starts_with(options.root_path)) path.remove_prefix(options.root_path.size());
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  // The page and its files hold no data; what it shows comes from /dashboard/state, which needs the key.
+  if ((request.method == "GET" || request.method == "HEAD") && is_dashboard_asset(path)) {
+    if (auto refused = refuse_foreign(request, host_rules())) return exchange->reply(std::move(*refused));
+    return exchange->reply(dashboard_asset(path));
+  }
   const auto route =
       std::ranges::find_if(kRoutes, [&](const Route& r) { return r.path == path && (!r.dev || options.dev_mode); });
   // Whoever has no key does not learn which pages there are.
@@ -313,34 +340,6 @@ void Server::Impl::log_stats(uint64_t now_us) {
   was_quiet = line.quiet;
   last_stats = numbers;
   last_stats_us = now_us;
-}
-
-// The engine's thread fills in what only it may read. When it is busy for long, its last published numbers have to do.
-void Server::Impl::metrics_text(const Exchange& exchange) {
-  const auto answered = std::make_shared<std::atomic<bool>>(false);
-  const auto tell = [this, exchange, answered](MetricsSnapshot snapshot) {
-    if (answered->exchange(true)) return;
-    snapshot.process = read_process_numbers();
-    snapshot.http = http->counts();
-    snapshot.turns = turns->counts();
-    snapshot.watchdog_pushes = health.pushes();
-    snapshot.ignored_fields = ignored_fields;
-    answer(exchange, {.status = 200,
-                      .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      .body = metrics->text(snapshot)});
-  };
-  thread->between_steps([this, tell](Engine& e) {
-    MetricsSnapshot snapshot;
-    snapshot.engine = e.stats();
-    e.cache().block_map(snapshot.blocks);
-    snapshot.memory = e.memory();
-    http->post([tell, snapshot = std::move(snapshot)]() mutable { tell(std::move(snapshot)); });
-  });
-  http->after(milliseconds(kMetricsPatience), [this, tell] {
-    MetricsSnapshot snapshot;
-    snapshot.engine = engine().stats_snapshot();
-    tell(std::move(snapshot));
-  });
 }
 
 void Server::Impl::models(const Exchange& exchange) {

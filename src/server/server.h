@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kvarto/engine.h"
+#include "kvarto/plan.h"
 #include "server/serve_options.h"
 
 namespace kvarto {
@@ -21,7 +22,8 @@ class Server {
   ~Server();
 
   // From now on requests are answered. `info` lines are logged by the caller.
-  Status serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options);
+  // `plan` is shown on the dashboard.
+  Status serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options, const MemoryPlan& plan = {});
   std::string address() const;
   uint16_t port() const;
   // New requests get 503; running ones go on. True once nothing runs, false after `limit`.

@@ -14,12 +14,16 @@
 
 #include "http/server.h"
 #include "server/api_request.h"
+#include "server/breakers.h"
+#include "server/dashboard.h"
 #include "server/engine_thread.h"
 #include "server/event_queue.h"
 #include "server/health.h"
 #include "server/kv_event_publisher.h"
 #include "server/metrics.h"
+#include "server/recent_requests.h"
 #include "server/reply.h"
+#include "server/scrape_ring.h"
 #include "server/server.h"
 #include "server/text_thread.h"
 #include "server/turn_memory.h"
@@ -38,9 +42,10 @@ struct Job {
   std::vector<std::vector<TokenId>> ids;  // [prompts]
   std::vector<uint64_t> truncated;        // [prompts] tokens left out
   std::vector<std::vector<TokenId>> bad_words;
-  std::vector<uint32_t> max_tokens;  // [prompts]
-  std::string volatile_note;         // what --volatile-text did; empty: nothing
-  std::shared_ptr<void> ticket;      // counts the request while it lives
+  std::vector<std::shared_ptr<LiveRequest>> live;  // [prompts] for the dashboard; null: not shown
+  std::vector<uint32_t> max_tokens;                // [prompts]
+  std::string volatile_note;                       // what --volatile-text did; empty: nothing
+  std::shared_ptr<void> ticket;                    // counts the request while it lives
   uint64_t arrival_us = 0;
 };
 
@@ -66,7 +71,13 @@ struct Server::Impl {
   void load(const Exchange& exchange);
   void openapi(const Exchange& exchange);
   void reset_prefix_cache(const Exchange& exchange);
+  // --- dashboard_routes.cc
+  // Hands over the numbers of one moment, on the front thread, soon.
+  void with_snapshot(std::function<void(MetricsSnapshot)> use);
   void metrics_text(const Exchange& exchange);
+  void dashboard_state_reply(const Exchange& exchange);
+  HostRules host_rules() const;
+  void look_for_breakers(const std::shared_ptr<Job>& job);
   void log_stats(uint64_t now_us);
   void after_step(Engine& e, const StepReport& report);  // the engine's thread
   void publish_events(Engine& e, bool cache_rebuilt);    // likewise
@@ -111,7 +122,12 @@ struct Server::Impl {
   std::atomic<uint64_t> next_seed = 0;
   std::atomic<uint64_t> ignored_fields = 0;
   std::unordered_set<std::string> warned_fields;  // text thread's
-  std::unique_ptr<TurnMemory> turns;              // as soon as the engine is there
+  RecentRequests recent;
+  ScrapeRing scrapes;
+  std::unique_ptr<PrefixBreakers> breakers;
+  MemoryPlan plan;
+  KvLayout layout;
+  std::unique_ptr<TurnMemory> turns;  // as soon as the engine is there
 
   Health health;
   StatsNumbers last_stats;
