@@ -147,7 +147,7 @@ def numbers_equal_the_metrics_of_the_same_scrape(server, browser):
             shown = browser.run("""return [document.body.dataset.scrape, [...document.querySelectorAll("[data-series], [data-derived]")].map(
                 (e) => [e.dataset.series ?? null, e.dataset.derived ?? null, e.dataset.format, e.dataset.value, e.textContent])]""")
             metrics = read_metrics(server.ask(f"/metrics?scrape={shown[0]}"))
-            assert len(shown[1]) > 20
+            assert len(shown[1]) > 15, shown
             for series, derived, form, value, text in shown[1]:
                 wanted = metrics[series, frozenset()] if series else DERIVED[derived](metrics)
                 if wanted is None:
@@ -159,7 +159,7 @@ def numbers_equal_the_metrics_of_the_same_scrape(server, browser):
                 elif form == "percent":
                     assert abs(float(text.split()[0]) - 100 * wanted) <= 0.0501, (series, derived, text, wanted)
             generated.add(metrics["vllm:generation_tokens_total", frozenset()])
-        assert load.done > 0 and load.errors == [], load.errors[:3]
+        assert load.done > 0 and load.errors == [], (load.done, load.errors[:3])
     assert len(generated) > 1, generated  # the load was seen
 
 
@@ -190,8 +190,9 @@ def a_prompt_is_tried(server, browser):
         browser.run("document.getElementById('try-prompt').value = arguments[0]; document.getElementById('try-tokens').value = 8", text)
         browser.run("document.getElementById('try-pieces').textContent = ''; document.getElementById('try-send').click()")
         wait_for(lambda: browser.all(".piece"), "the prompt's tokens")
-        cached.append((len(browser.all(".from-cache")), len(browser.all(".computed"))))
-        assert cached[-1] == (int(browser.text("#try-cached").replace(",", "")), int(browser.text("#try-computed").replace(",", "")))
+        cached.append((len(browser.all(".piece.from-cache")), len(browser.all(".piece.computed"))))
+        assert cached[-1] == (int(browser.text("#try-cached").replace(",", "")), int(browser.text("#try-computed").replace(",", ""))), (
+            cached, browser.text("#try-cached"), browser.text("#try-computed"))
     assert cached[1][0] >= 16 and cached[1][0] > cached[0][0] and sum(cached[0]) == sum(cached[1]), cached
 
 
