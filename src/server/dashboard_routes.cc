@@ -56,7 +56,8 @@ void Server::Impl::metrics_text(const Exchange& exchange) {
 }
 
 HostRules Server::Impl::host_rules() const {
-  return {.bound_host = options.http.unix_socket.empty() ? options.http.host : "", .allowed_hosts = {}};
+  return {.bound_host = options.http.unix_socket.empty() ? options.http.host : "",
+          .allowed_hosts = options.allowed_hosts};
 }
 
 void Server::Impl::dashboard_state_reply(const Exchange& exchange) {

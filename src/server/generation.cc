@@ -138,6 +138,13 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
   if (auto made = make_bad_words(*job); !made) return made;
   if (const auto refused = overload(static_cast<uint32_t>(samples_of(*job)) - 1)) return tl::unexpected(*refused);
 
+  if (options.log_requests) {
+    size_t tokens = 0;
+    for (const std::vector<TokenId>& prompt : job->ids) tokens += prompt.size();
+    log(LogLevel::info, "received " + job->id + ": " + std::to_string(job->ids.size()) + " prompts of " +
+                            std::to_string(tokens) + " tokens, " + std::to_string(request.sampling.n) +
+                            " samples each");
+  }
   std::vector<ReplyPrompt> prompts;
   for (size_t p = 0; p < job->ids.size(); ++p) {
     prompts.push_back({.text = "",

@@ -29,6 +29,7 @@ struct KvEventsOptions {  // vLLM's --kv-events-config
 struct ServeOptions {
   HttpServerOptions http;
   CorsOptions cors;
+  std::vector<std::string> allowed_hosts;       // names for the dashboard, beside the bound address; "*": any
   std::vector<std::string> served_model_names;  // the first one is echoed; never empty once the server starts
   std::string model_path;                       // "root" of /v1/models
   std::vector<std::string> api_keys;            // empty: no key needed
@@ -64,8 +65,6 @@ struct ServeOptions {
   double shutdown_timeout_s = 0;
   double log_stats_interval_s = 10;  // 0: no line
   bool log_requests = false;         // one line also when a request arrives
-  bool access_log = true;
-  std::string record_path;  // --record
   bool dashboard_text = false;
   bool load_tracking = false;
   KvEventsOptions kv_events;
