@@ -313,7 +313,9 @@ TEST(Server, StopAcceptingLetsRepliesFinish) {
   streaming.send(get("/hold"));
   const auto held = server.held();
   held->start({200, {}, "begun "});
-  sending.send("POST /late HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
+  // The server says when it has read the head; until then the connection would count as idle.
+  sending.send("POST /late HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  sending.receive_until("100 Continue\r\n\r\n");
   streaming.receive_until("begun");
   ASSERT_TRUE(eventually([&] { return server->counts().open == 3; }));
   server->stop_accepting();
