@@ -66,10 +66,6 @@ std::optional<std::string> field_of(std::string_view message) {
   return std::nullopt;
 }
 
-ServerReply json_reply(int status, std::string body) {
-  return {.status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(body)};
-}
-
 std::string context_length(uint32_t max_model_len) {
   return "This model's maximum context length is " + std::to_string(max_model_len) +
          " tokens. However, your prompt contains ";
@@ -167,6 +163,10 @@ std::string error_body(const ApiError& error) {
   if (error.param) inner["param"] = *error.param;
   if (!error.code.empty()) inner["code"] = error.code;
   return Json{{"error", std::move(inner)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+ServerReply json_reply(int status, std::string body) {
+  return {.status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(body)};
 }
 
 ServerReply error_reply(const ApiError& error) {

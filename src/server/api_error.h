@@ -55,6 +55,7 @@ ApiError api_error(const Error& error);
 
 // {"error":{"message","type","param","code"}}; `code` is the status unless the error has one of its own.
 std::string error_body(const ApiError& error);
+ServerReply json_reply(int status, std::string body);
 ServerReply error_reply(const ApiError& error);
 ServerReply unauthorized_reply();                   // 401
 ServerReply no_route_reply();                       // 404

@@ -33,10 +33,6 @@ uint64_t samples_of(const Job& job) { return job.ids.size() * job.request.sampli
 // Chats with and without BOS in front are made of different ids.
 std::string scope_of(const Job& job) { return (job.request.add_special_tokens ? "bos " : "plain ") + job.salt; }
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 std::string random_id() {

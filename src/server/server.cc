@@ -76,10 +76,6 @@ std::string join(const std::vector<std::string>& parts) {
   return all;
 }
 
-ServerReply json_reply(int status, std::string body) {
-  return {.status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(body)};
-}
-
 std::string random_secret() {
   std::random_device random;
   std::string secret;
@@ -92,10 +88,6 @@ std::vector<std::string_view> markers_of(const ToolFormat* tools, const Reasonin
   if (tools != nullptr) markers = tools->markers;
   if (reasoning != nullptr) markers.insert(markers.end(), {reasoning->open, reasoning->close});
   return markers;
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,10 @@
 #include "server/volatile_text.h"
 
 namespace kvarto {
+
+inline int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 // One request on its way: what the log, the metrics and the turn memory need when it is finished. Made by the text
 // thread; read by the front thread afterwards.
