@@ -15,7 +15,7 @@ namespace {
 // Rows in one unit pay for unsealing a sub-tile: at least this many where a 16-token sub-tile has fewer.
 constexpr uint32_t kWishedRows = 96;
 // New tokens of a sequence up to which splits are units of their own: few rows over many keys, as in decoding.
-constexpr uint32_t kFewTokens = 16;
+constexpr uint32_t kFewTokens = 64;
 // Limits of one wave of units: how many, and how many bytes their partial states take.
 constexpr size_t kWaveUnits = 1024;
 constexpr size_t kPartialBytes = size_t{1} << 20;
@@ -50,7 +50,7 @@ struct Memory {
     scores = rows * kScoreStride;
     unsealed = 16 * std::max(kKeysAtOnce * padded(key_dim), kValuesAtOnce * value_dims);
     worker = q + scores + unsealed + 2 * state;
-    partial = std::max(kPartialBytes / sizeof(float), kPartialSlots * slot(kFewTokens));
+    partial = std::max(kPartialBytes / sizeof(float), kPartialSlots * slot(unit_tokens));
   }
   size_t slot(uint32_t tokens) const { return SoftmaxStates::floats(size_t{tokens} * group, value_dims); }
   size_t bytes(int threads) const {
