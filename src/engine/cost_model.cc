@@ -15,19 +15,27 @@ constexpr double kRidge = 1e-6;   // shares cost evenly among terms that the ste
 // and are believed by this much less with every mixed step that was measured.
 constexpr double kPrefillsKept = 0.25;
 
+// While prompts enter, one step in so many is of decodes alone: the others are measured by it, and streams grow. It is
+// worth more than one of many, as what came before it is old.
+constexpr uint32_t kDecodesEvery = 32;
+constexpr double kOldDecodesKept = 0.7;
+
 std::array<double, 4> terms(const StepWork& work) {
   return {1.0, static_cast<double>(work.tokens), static_cast<double>(work.context) * kContextScale,
           static_cast<double>(work.logit_rows)};
 }
 
+double times(const std::array<double, 4>& us, const std::array<double, 4>& x) {
+  return us[0] * x[0] + us[1] * x[1] + us[2] * x[2] + us[3] * x[3];
+}
+
 }  // namespace
 
-double OnlineCostModel::estimate(const StepWork& work) const {
-  const Column x = terms(work);
-  double us = 0.0;
-  for (int i = 0; i < kTerms; ++i) us += us_[i] * x[i];
-  return us;
-}
+double OnlineCostModel::estimate(const StepWork& work) const { return times(us_, terms(work)); }
+
+double OnlineCostModel::estimate_decodes(const StepWork& work) const { return times(decode_us_, terms(work)); }
+
+bool OnlineCostModel::decode_due() const { return mixed_since_decodes_ >= kDecodesEvery; }
 
 void OnlineCostModel::Memory::fade(double kept) {
   for (int i = 0; i < kTerms; ++i) {
@@ -50,19 +58,21 @@ void OnlineCostModel::observe(const StepWork& work, double us, StepKind kind) {
   decode_measured_ = decode_measured_ || kind == StepKind::decodes;
   if (kind == StepKind::mixed) prefills_.fade(kPrefillsKept);
   Memory& memory = kind == StepKind::decodes ? decodes_ : kind == StepKind::mixed ? mixed_ : prefills_;
-  memory.fade(kForget);
+  memory.fade(kind == StepKind::decodes && mixed_since_decodes_ > 0 ? kOldDecodesKept : kForget);
   memory.add(terms(work), us);
-  solve();
+  us_ = solve({&decodes_, &mixed_, &prefills_});
+  if (kind == StepKind::decodes) decode_us_ = solve({&decodes_});
+  mixed_since_decodes_ = kind == StepKind::mixed ? mixed_since_decodes_ + 1 : 0;
 }
 
 // Normal equations; a term whose coefficient comes out negative is left out and the rest solved again.
-void OnlineCostModel::solve() {
+OnlineCostModel::Column OnlineCostModel::solve(std::initializer_list<const Memory*> memories) {
   std::array<bool, kTerms> used;
   used.fill(true);
   for (int attempt = 0; attempt < kTerms; ++attempt) {
     Square a{};
     Column b{};
-    for (const Memory* memory : {&decodes_, &mixed_, &prefills_}) {
+    for (const Memory* memory : memories) {
       for (int i = 0; i < kTerms; ++i) {
         for (int j = 0; j < kTerms; ++j) a[i][j] += memory->squares[i][j];
         b[i] += memory->products[i];
@@ -96,9 +106,10 @@ void OnlineCostModel::solve() {
       used[worst] = false;
       solution[worst] = 0.0;
     }
-    for (int i = 0; i < kTerms; ++i) us_[i] = std::max(0.0, solution[i]);
-    if (!negative) return;
+    for (double& us : solution) us = std::max(0.0, us);
+    if (!negative || attempt + 1 == kTerms) return solution;
   }
+  return {};
 }
 
 }  // namespace kvarto

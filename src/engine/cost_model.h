@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 
 #include "engine/step_plan.h"
 
@@ -17,15 +18,21 @@ class CostModel {
   virtual ~CostModel() = default;
   // Microseconds of a step.
   virtual double estimate(const StepWork& work) const = 0;
+  // The same of decodes alone, by what such steps took: what their streams are used to.
+  virtual double estimate_decodes(const StepWork& work) const = 0;
   // Whether a step of decodes alone has been measured: before that, no estimate of a mixed step means anything.
   virtual bool decode_measured() const = 0;
+  // Whether the last one is so many mixed steps ago that it is time for another.
+  virtual bool decode_due() const = 0;
   virtual void observe(const StepWork& work, double us, StepKind kind) = 0;
 };
 
 class OnlineCostModel : public CostModel {
  public:
   double estimate(const StepWork& work) const override;
+  double estimate_decodes(const StepWork& work) const override;
   bool decode_measured() const override { return decode_measured_; }
+  bool decode_due() const override;
   void observe(const StepWork& work, double us, StepKind kind) override;
 
  private:
@@ -40,11 +47,12 @@ class OnlineCostModel : public CostModel {
     void fade(double kept);
     void add(const Column& x, double us);
   };
-  void solve();
+  static Column solve(std::initializer_list<const Memory*> memories);
 
   Memory decodes_, mixed_, prefills_;
-  Column us_{};  // per term
+  Column us_{}, decode_us_{};  // per term
   bool decode_measured_ = false;
+  uint32_t mixed_since_decodes_ = 0;  // steps
 };
 
 }  // namespace kvarto

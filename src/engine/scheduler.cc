@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kMinPrefillTokens = 16;         // of a mixed step with a limit in ms, whatever it takes
 constexpr uint64_t kPrefillShare = 16;             // of one whose turn it is, at most
 constexpr uint64_t kUnmeasuredPrefillTokens = 64;  // of mixed steps before the first decode-only step was measured
-constexpr double kStepFactor = 2.5;
+constexpr double kStepFactor = 2.8;
 constexpr uint64_t kAdvanceEvery = 4;
 constexpr uint32_t kPreemptionsEach = 2;
 
@@ -142,7 +142,9 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
       limit_us = options_.max_step_us;
       floor_tokens = share_tokens = std::min(room, std::max(kMinPrefillTokens, served));
     } else {
-      limit_us = kStepFactor * cost.estimate(draft.work);
+      // A step of decodes alone, now and then, for the cost model to see, where that delays no prefill's turn.
+      if (cost.decode_due() && loads[by_wait.front()].idle_steps == 0) room = 0;
+      limit_us = kStepFactor * cost.estimate_decodes(draft.work);
       floor_tokens = std::min(room, std::max<uint64_t>(1, served));
       const uint64_t fits = within_time(draft, by_wait.front(), std::min(room, kPrefillShare * served), cost, limit_us);
       share_tokens = std::max(floor_tokens, fits);

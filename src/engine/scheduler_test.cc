@@ -14,9 +14,11 @@ class ScriptedCost : public CostModel {
   double estimate(const StepWork& work) const override {
     return 1000.0 + 50.0 * static_cast<double>(work.tokens) + 0.01 * static_cast<double>(work.context);
   }
+  double estimate_decodes(const StepWork& work) const override { return estimate(work); }
   bool decode_measured() const override { return measured; }
+  bool decode_due() const override { return due; }
   void observe(const StepWork&, double, StepKind) override {}
-  bool measured = true;
+  bool measured = true, due = false;
 };
 
 SequenceLoad decode(uint64_t depth) { return {.computed = depth, .remaining = 1}; }
@@ -62,14 +64,14 @@ TEST(Scheduler, PrefillAloneFillsTheTokenBudgetInOrder) {
 
 TEST(Scheduler, DecodesBoundTheStepInTime) {
   const ScriptedCost cost;
-  // Decode-only: 1000 + 4 x 50 + 0.01 x 404 = 1204.04 us; 2.5 times that is 3010.1 us: 35 prefill tokens from depth 0
-  // on (1750 us and 0.01 x 630), but not 36 (1800 and 6.66).
+  // Decode-only: 1000 + 4 x 50 + 0.01 x 404 = 1204.04 us; 2.8 times that is 3371.3 us: 43 prefill tokens from depth 0
+  // on (2150 us and 0.01 x 946), but not 44 (2200 and 9.9).
   std::vector<SequenceLoad> loads = {decode(100), decode(100), decode(100), decode(100), prefill(400)};
   StepPlan plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 4), 35u);
+  EXPECT_EQ(count_of(plan, 4), 43u);
   const StepWork& work = plan.work;
-  EXPECT_LE(cost.estimate(work), 2.5 * cost.estimate({4, 404, 4}));
-  EXPECT_GT(cost.estimate({work.tokens + 1, work.context + 36, 4}), 2.5 * cost.estimate({4, 404, 4}));
+  EXPECT_LE(cost.estimate(work), 2.8 * cost.estimate({4, 404, 4}));
+  EXPECT_GT(cost.estimate({work.tokens + 1, work.context + 44, 4}), 2.8 * cost.estimate({4, 404, 4}));
   // An explicit limit holds too: 1200 + 50 n <= 2000.
   plan = plan_of(loads, cost, {.max_step_us = 2000.0});
   EXPECT_EQ(count_of(plan, 4), 16u);
@@ -80,11 +82,23 @@ TEST(Scheduler, DecodesBoundTheStepInTime) {
   // Deep prefills are dearer, so fewer of their tokens fit: one takes 50 us and 0.01 for each of 20,000 keys.
   loads[4] = prefill(400, 20000);
   plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 4), 7u);
+  EXPECT_EQ(count_of(plan, 4), 8u);
   // One goes on whatever it takes.
   loads[4] = prefill(400, 300000);
   plan = plan_of(loads, cost);
   EXPECT_EQ(count_of(plan, 4), 1u);
+}
+
+TEST(Scheduler, NowAndThenAStepOfDecodesAloneIsMeasured) {
+  ScriptedCost cost;
+  cost.due = true;
+  EXPECT_TRUE(plan_of({decode(100), prefill(400)}, cost).decodes_only);
+  EXPECT_EQ(plan_of({prefill(400)}, cost).work.tokens, 400u) << "there are no decodes";
+  // A prefill that was left out already does not wait for that, nor does an explicit limit need it.
+  SequenceLoad waiting = prefill(400);
+  waiting.idle_steps = 1;
+  EXPECT_GT(count_of(plan_of({decode(100), waiting}, cost), 1), 0u);
+  EXPECT_EQ(count_of(plan_of({decode(100), prefill(400)}, cost, {.max_step_us = 1.0}), 1), 16u);
 }
 
 TEST(Scheduler, BeforeTheFirstDecodeOnlyStepAMixedOneTakes64) {
@@ -291,6 +305,25 @@ TEST(OnlineCostModel, RemembersDecodesThroughManyMixedSteps) {
     model.observe(mixed, 6000.0 + 450.0 * 20 + 0.4 * static_cast<double>(mixed.context - 2000), StepKind::mixed);
   }
   EXPECT_NEAR(model.estimate(decodes), 6000.0, 300.0);
+  EXPECT_NEAR(model.estimate_decodes(decodes), 6000.0, 6.0) << "mixed steps say nothing about these";
+}
+
+TEST(OnlineCostModel, AsksForAStepOfDecodesAloneAfter32MixedOnesAndBelievesIt) {
+  OnlineCostModel model;
+  const StepWork decodes{4, 2000, 4}, mixed{24, 4000, 4};
+  for (int step = 0; step < 30; ++step) model.observe(decodes, 6000.0, StepKind::decodes);
+  for (int step = 0; step < 31; ++step) model.observe(mixed, 20000.0, StepKind::mixed);
+  EXPECT_FALSE(model.decode_due());
+  model.observe(mixed, 20000.0, StepKind::mixed);
+  EXPECT_TRUE(model.decode_due());
+  model.observe(decodes, 9000.0, StepKind::decodes);
+  EXPECT_FALSE(model.decode_due());
+  EXPECT_GT(model.estimate_decodes(decodes), 6050.0);
+  for (int step = 0; step < 12; ++step) {
+    model.observe(mixed, 20000.0, StepKind::mixed);
+    model.observe(decodes, 9000.0, StepKind::decodes);
+  }
+  EXPECT_NEAR(model.estimate_decodes(decodes), 9000.0, 450.0) << "streams that grow, or a machine that slows down";
 }
 
 // A prompt alone goes through in large chunks, cheap per token; small ones beside decodes cost more, and count.
