@@ -16,6 +16,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/simd_limit.h"
+
 namespace kvarto {
 namespace {
 
@@ -89,8 +91,25 @@ std::string amx_obstacle() {
   return "";
 }
 
+std::string obstacle_of(SimdTarget target) {
+  if (target > simd_limit().value_or(SimdTarget::scalar)) return std::string("ruled out by ") + kSimdLimitName;
+  switch (target) {
+    case SimdTarget::scalar:
+      return "";
+    case SimdTarget::avx2:
+      return avx2_obstacle();
+    case SimdTarget::avx512:
+      return avx512_obstacle();
+    case SimdTarget::amx:
+      return amx_obstacle();
+  }
+  return "unknown";
+}
+
 struct Targets {
-  std::array<std::string, std::size(kAllTargets)> obstacles = {"", avx2_obstacle(), avx512_obstacle(), amx_obstacle()};
+  std::array<std::string, std::size(kAllTargets)> obstacles = {
+      obstacle_of(SimdTarget::scalar), obstacle_of(SimdTarget::avx2), obstacle_of(SimdTarget::avx512),
+      obstacle_of(SimdTarget::amx)};
   size_t count = static_cast<size_t>(std::ranges::count(obstacles, ""));
 };
 const Targets& targets() {

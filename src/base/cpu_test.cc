@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/simd_limit.h"
+
 namespace kvarto {
 namespace {
 
@@ -163,6 +165,27 @@ TEST(Cpu, TargetsAgreeWithTheCompilersOwnDetection) {
   for (const SimdTarget target : kAllTargets) {
     EXPECT_EQ(why_not(target).empty(), std::ranges::count(targets, target) == 1) << simd_target_name(target);
   }
+}
+
+// In a process of its own: targets are found out once.
+[[noreturn]] void exit_unless_limited() {
+  setenv("KVARTO_MAX_SIMD", "avx2", 1);
+  if (best_target() > SimdTarget::avx2 || why_not(SimdTarget::avx512) != "ruled out by KVARTO_MAX_SIMD") _exit(2);
+  if (why_not(SimdTarget::avx2).find("ruled out") != std::string::npos ||
+      simd_limit().value_or(SimdTarget::scalar) != SimdTarget::avx2)
+    _exit(3);
+  _exit(0);
+}
+[[noreturn]] void exit_unless_limit_is_refused() {
+  setenv("KVARTO_MAX_SIMD", "avx1024", 1);
+  const Result<SimdTarget> limit = simd_limit();
+  if (limit || limit.error().message != "KVARTO_MAX_SIMD is none of scalar, avx2, avx512, amx") _exit(2);
+  _exit(best_target() == SimdTarget::scalar ? 0 : 3);
+}
+TEST(CpuDeathTest, TheEnvironmentLimitsTheTargets) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_unless_limited(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(exit_unless_limit_is_refused(), testing::ExitedWithCode(0), "");
 }
 
 // Linux grants no tile registers to a process with a signal stack too small to save them on.

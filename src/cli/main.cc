@@ -6,6 +6,7 @@
 #include <map>
 #include <new>
 
+#include "base/simd_limit.h"
 #include "cli/list.h"
 #include "cli/output.h"
 #include "format/printable.h"
@@ -44,7 +45,10 @@ int run_program(int argc, char** argv) {
   CLI::App app("Runs language models through a paged, bit-exact KV cache", "kvarto");
   app.set_version_flag("--version", std::string("kvarto ") + KVARTO_VERSION);
   app.require_subcommand(1);
-  app.footer("`kvarto VERB --help` has a verb's flags and examples.");
+  app.footer(
+      "`kvarto VERB --help` has a verb's flags and examples.\n"
+      "KVARTO_MAX_SIMD=scalar, avx2, avx512 or amx in the environment: no faster kernels than these; the bits are the "
+      "same.");
   app.option_defaults()->always_capture_default();
   std::map<const CLI::App*, VerbAction> actions;
   for (const Verb& verb : verbs()) {
@@ -61,6 +65,10 @@ int run_program(int argc, char** argv) {
     const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
     const std::string unknown = unknown_verb(app, argc, argv);
     print_error((unknown.empty() ? first_line(error.what()) : unknown) + "; see `kvarto" + verb + " --help`");
+    return 2;
+  }
+  if (const Result<SimdTarget> limit = simd_limit(); !limit) {
+    print_error(limit.error().message);
     return 2;
   }
   return run_verb(actions.at(app.get_subcommands().front()));
