@@ -104,11 +104,11 @@ class Kvarto:
 class LlamaCpp:
     name = "llama.cpp"
 
-    def __init__(self, runs):
-        self.runs = runs
+    def __init__(self, runs, folder="llama.cpp"):
+        self.runs, self.programs = runs, PEERS / folder / "bin"
 
     def bench(self, model, runs, *flags):
-        printed = run(PEERS / "llama.cpp/bin/llama-bench", "-m", model.path, "-t", THREADS, "-fa", 1, "-ctk", "f16",
+        printed = run(self.programs / "llama-bench", "-m", model.path, "-t", THREADS, "-fa", 1, "-ctk", "f16",
                       "-ctv", "f16", "-r", runs, "-o", "json", *flags)
         return statistics.median(json.loads(printed[0])[0]["samples_ts"]), printed[2]
 
@@ -119,7 +119,7 @@ class LlamaCpp:
         return self.bench(model, self.runs, "-p", 0, "-n", GENERATE, "-d", depth)[0]
 
     def together(self, model):
-        printed = run(PEERS / "llama.cpp/bin/llama-batched-bench", "-m", model.path, "-t", THREADS, "-fa", "on", "-c", 2048,
+        printed = run(self.programs / "llama-batched-bench", "-m", model.path, "-t", THREADS, "-fa", "on", "-c", 2048,
                       "-npp", 1, "-ntg", ",".join([str(GENERATE)] * self.runs), "-npl", TOGETHER,
                       "--output-format", "jsonl")[0]
         rates = [json.loads(line)["speed_tg"] for line in printed.splitlines() if line.startswith("{")]
