@@ -269,6 +269,7 @@ class Engine {
   KvCache& cache();
 
  private:
+  friend struct EngineParts;
   Engine();
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -28,6 +28,7 @@ struct EngineOptions {
   size_t kv_cache_memory_bytes = 0;                   // 0: what the plan finds sensible for this machine
   bool touch_kv = false;                      // all pages of the KV cache are touched while loading, not as used
   uint32_t max_model_len = 0;                 // longest prompt + output; 0: the model's own, or what fits
+  bool beyond_context = false;                // max_model_len may be more than the model was made for
   uint32_t max_num_seqs = 64;                 // sequences that run at once
   uint32_t max_num_batched_tokens = 512;      // tokens computed in one step, at most
   double max_step_ms = 0.0;                   // longest step while anything decodes; 0: 2.5x the decode-only step

@@ -1,6 +1,7 @@
 #include "base/hash.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <vector>
 
@@ -32,6 +33,16 @@ Sha256Digest Sha256::finish() {
   Sha256Digest digest;
   CHECK(EVP_DigestFinal_ex(state_->context.get(), digest.data(), nullptr) == 1, "SHA-256 finish failed");
   state_.reset();
+  return digest;
+}
+
+Sha256Digest hmac_sha256(std::string_view key, std::string_view text) {
+  Sha256Digest digest;
+  unsigned size = 0;
+  CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), &size) != nullptr,
+        "OpenSSL has no HMAC-SHA256");
+  CHECK(size == digest.size(), "HMAC-SHA256 has another size");
   return digest;
 }
 

@@ -33,6 +33,9 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
+// HMAC-SHA256 (RFC 2104): a name of `text` that nobody without `key` can work out or check.
+Sha256Digest hmac_sha256(std::string_view key, std::string_view text);
+
 std::string to_hex(std::span<const uint8_t> bytes);  // lower case
 
 // The name of a full block of tokens; it commits to every token before it.

@@ -46,6 +46,14 @@ TEST(Hex, LowerCaseTwoDigitsPerByte) {
   EXPECT_EQ(to_hex({}), "");
 }
 
+// RFC 4231, cases 2 and 6: a short key, and one longer than a block of the hash.
+TEST(HmacSha256, ReproducesTheVectorsOfItsStandard) {
+  EXPECT_EQ(to_hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(to_hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
 // Published vectors of vLLM's sha256_cbor: block size 16, tokens 0..15 then 16..31.
 TEST(BlockHash, ReproducesTheChainOfVllm) {
   EXPECT_EQ(to_hex(root_hash()), "9bd96a485ad84efdafb72ee48a1d7a69bcead0f8f0433173941b276b9581eef0");

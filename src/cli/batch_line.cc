@@ -245,8 +245,6 @@ Json response_json(const BatchLine& line, const RequestResult& result, const Eng
             {"usage", usage}}}};
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 }  // namespace
 
 Result<BatchLine> parse_batch_line(std::string_view text, const Request& defaults) {

@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/run.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -106,7 +107,7 @@ class Chat {
   Status turn(const std::string& line) {
     Json with_line = history_;
     with_line.push_back({{"role", "user"}, {"content", line}});
-    const std::string messages = with_line.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string messages = dump(with_line);
     Result<std::vector<TokenId>> ids = encode_chat(engine_, messages);
     if (!ids) return complain(ids.error());
     const Result<Generation> answer = generate(engine_, make_request(flags_.sampling, 0.7f, *std::move(ids)),

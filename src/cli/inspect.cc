@@ -3,13 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/list.h"
 #include "cli/model_text.h"
 #include "cli/output.h"
+#include "cli/serve_plan.h"
 #include "engine/load.h"
 #include "format/printable.h"
 #include "model/list.h"
@@ -103,7 +103,12 @@ Json plan_json(const Result<MemoryPlan>& plan) {
           {"full_requests", plan->full_requests}};
 }
 
-Result<Json> describe(const std::string& path, const Flags& flags) {
+struct Described {
+  Json json;
+  Result<MemoryPlan> plan;
+};
+
+Result<Described> describe(const std::string& path, const Flags& flags) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::open(path));
   ASSIGN_OR_RETURN(const ModelConfig config, read_config(*file));
   ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model, EngineOptions().max_num_seqs));
@@ -127,8 +132,9 @@ Result<Json> describe(const std::string& path, const Flags& flags) {
   out["tensor_types"] = tensors_json(*file);
   out["tokenizer"] = text_json(*file);
   out["chat_template"] = file->has("tokenizer.chat_template");
-  out["plan"] = plan_json(plan_for(*file, config, layout, options));
-  return out;
+  Result<MemoryPlan> plan = plan_for(*file, config, layout, options);
+  out["plan"] = plan_json(plan);
+  return Described{.json = std::move(out), .plan = std::move(plan)};
 }
 
 // --- the same for people
@@ -157,21 +163,15 @@ std::string table(const Json& rows, const std::vector<const char*>& fields) {
   return out;
 }
 
-std::string plan_text(const Json& plan) {
-  if (plan.contains("error")) return "plan: " + text_of(plan["error"]) + "\n";
-  std::string out =
-      "plan: " + human_bytes(plan["total_bytes"]) + " of " + human_bytes(plan["available_bytes"]) + " available\n";
-  for (const Json& line : plan["lines"]) {
-    char head[64];
-    std::snprintf(head, sizeof head, "  %-12s %10s  ", line["name"].get<std::string>().c_str(),
-                  human_bytes(line["bytes"]).c_str());
-    out += head + line["reason"].get<std::string>() + "\n";
-  }
-  return out + "  holds " + plan["kv_tokens"].dump() + " tokens; longest request " + plan["max_model_len"].dump() +
-         " (" + text_of(plan["max_model_len_reason"]) + "), " + plan["full_requests"].dump() + " of them at once\n";
+std::string plan_text(const Result<MemoryPlan>& plan) {
+  if (!plan) return "plan: " + printable(plan.error().message, kLongestText) + "\n";
+  return plan_table(*plan) + "\n  holds " + std::to_string(plan->kv_tokens) + " tokens; longest request " +
+         std::to_string(plan->max_model_len) + " (" + printable(plan->max_model_len_reason, kLongestText) + "), " +
+         std::to_string(plan->full_requests) + " of them at once\n";
 }
 
-std::string text(const Json& m) {
+std::string text(const Described& model) {
+  const Json& m = model.json;
   std::string out = "model: " + text_of(m["name"]) + ", architecture " + text_of(m["architecture"]) + ", " +
                     m["parameters"].dump() + " parameters, width " + m["width"].dump() + ", vocabulary " +
                     m["vocabulary"].dump() + ", context " + m["context_length"].dump() + "\n";
@@ -194,7 +194,7 @@ std::string text(const Json& m) {
            tokenizer["stop_ids"].dump() + "\n";
   }
   out += std::string("chat template: ") + (m["chat_template"].get<bool>() ? "yes" : "none") + "\n";
-  return out + plan_text(m["plan"]);
+  return out + plan_text(model.plan);
 }
 
 Status list_architectures(bool json) {
@@ -214,8 +214,9 @@ Result<int> inspect(const Flags& flags) {
     return fail(ErrorCode::invalid_argument, "MODEL is missing; name one, or use --list-architectures or --numerics");
   }
   ASSIGN_OR_RETURN(const std::string path, find_model(flags.model));
-  ASSIGN_OR_RETURN(const Json model, describe(path, flags));
-  RETURN_IF_ERROR(put(flags.json ? model.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text(model)));
+  ASSIGN_OR_RETURN(const Described model, describe(path, flags));
+  RETURN_IF_ERROR(
+      put(flags.json ? model.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text(model)));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/ascii.h"
 #include "format/gguf_split.h"
 #include "format/printable.h"
 
@@ -11,13 +12,6 @@ namespace {
 
 constexpr size_t kMaxNamesListed = 12;
 constexpr size_t kMaxNameBytes = 96;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
-  return out;
-}
 
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
@@ -28,7 +22,7 @@ bool fit_for_name(std::string_view part) {
 }
 
 bool is_model_file(std::string_view path) {
-  const std::string file = lower(path.substr(path.rfind('/') + 1));
+  const std::string file = ascii_lower(path.substr(path.rfind('/') + 1));
   return file.ends_with(".gguf") && !file.starts_with("mmproj");
 }
 
@@ -93,9 +87,9 @@ Result<std::vector<std::string>> choose_gguf(std::span<const std::string> paths,
   if (all.empty()) return fail(ErrorCode::not_found, "no GGUF file; kvarto reads GGUF models only");
   Models matching, by_word;
   for (const auto& [name, files] : all) {
-    if (lower(name).find(lower(quant)) == std::string::npos) continue;
+    if (ascii_lower(name).find(ascii_lower(quant)) == std::string::npos) continue;
     matching.emplace(name, files);
-    if (has_word(lower(name), lower(quant))) by_word.emplace(name, files);
+    if (has_word(ascii_lower(name), ascii_lower(quant))) by_word.emplace(name, files);
   }
   if (matching.empty()) {
     return fail(ErrorCode::not_found,

@@ -6,6 +6,7 @@
 #include "cli/model_text.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -26,8 +27,6 @@ Result<std::string> read_text(const Flags& flags) {
   if (flags.text) return *flags.text;
   return read_input(flags.from_stdin ? "-" : flags.file);
 }
-
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Result<int> tokenize(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::string text, read_text(flags));

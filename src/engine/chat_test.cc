@@ -41,6 +41,10 @@ TEST(Chat, PartsBecomeWhatTheTemplateWants) {
   EXPECT_EQ(messages(kBoth, R"([{"role":"user","content":"hi"}])"), "<user>hi</>");
   EXPECT_EQ(render(kBoth, {.messages = parts, .add_generation_prompt = false, .content_format = ContentFormat::string}),
             "<user>a\nb\nc</>");
+  EXPECT_EQ(render(kBoth, {.messages = R"([{"role":"user","content":"hi"}])",
+                           .add_generation_prompt = false,
+                           .content_format = ContentFormat::parts}),
+            "<user>[hi]</>");
 }
 
 TEST(Chat, NullIsEmptyAndOtherPartsAreNamed) {

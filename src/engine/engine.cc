@@ -39,6 +39,20 @@ bool Engine::step() {
   return engine.busy();
 }
 
+void EngineParts::poison(Engine& engine, const std::string& what) {
+  const FloatMode plain;
+  Engine::Impl& impl = *engine.impl_;
+  if (!impl.inbox.health()) return;
+  // What a step left that was cut short: told by half.
+  impl.events.clear();
+  impl.admitted.clear();
+  impl.preempted.clear();
+  impl.resumed.clear();
+  impl.poison(what);
+  impl.sweep();
+  impl.publish(false);
+}
+
 bool Engine::idle() const { return !impl_->busy(); }
 Status Engine::health() const { return impl_->inbox.health(); }
 const EngineInfo& Engine::info() const { return impl_->parts.info; }

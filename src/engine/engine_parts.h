@@ -30,6 +30,10 @@ struct EngineParts {
   EngineOptions options;                                 // max_model_len 0: the context length or what fits
   std::function<void(const StepReport&)> observer;       // see Engine::observe; may be empty
   EngineInfo info;                                       // what the loader knows; assemble() fills in the rest
+
+  // For the engine's owner, outside of a step: a call of its own on the engine or its cache failed by a bug of ours
+  // (see CHECK). The same happens as when a step fails.
+  static void poison(Engine& engine, const std::string& what);
 };
 
 }  // namespace kvarto

@@ -124,7 +124,7 @@ void Engine::Impl::poison(const std::string& what) {
   if (rebuilt && !often) return;
   const Error closing =
       rebuilt ? Error{ErrorCode::internal, "the engine stopped: 3 steps failed within a minute, the last with: " + what}
-              : Error{rebuilt.error().code,
+              : Error{ErrorCode::internal,  // whatever it was: no request is to blame
                       "the engine stopped: its KV cache could not be made again: " + rebuilt.error().message};
   log(LogLevel::error, closing.message);
   inbox.close(closing);

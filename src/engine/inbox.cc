@@ -4,13 +4,27 @@
 #include <utility>
 
 namespace kvarto {
+namespace {
+
+constexpr size_t kMostWaiting = 65536;
+
+}  // namespace
+
+Error inbox_full() {
+  return {ErrorCode::out_of_memory,
+          std::to_string(kMostWaiting) + " requests are waiting already; try again when some are done"};
+}
+
+bool is_inbox_full(const Error& error) {
+  const Error full = inbox_full();
+  return error.code == full.code && error.message == full.message;
+}
 
 Result<RequestId> Inbox::add(std::unique_ptr<RequestState> request) {
   const std::lock_guard lock(mutex_);
   if (closed_) return tl::unexpected<Error>(*closed_);
   if (waiting_ + arrived_.size() >= kMostWaiting) {
-    return fail(ErrorCode::out_of_memory,
-                std::to_string(kMostWaiting) + " requests are waiting already; try again when some are done");
+    return tl::unexpected(inbox_full());
   }
   request->id = next_id_++;
   const RequestId id = request->id;

@@ -12,6 +12,10 @@
 
 namespace kvarto {
 
+// What add() says when too many requests wait: an overload, which the request is not to blame for.
+Error inbox_full();
+bool is_inbox_full(const Error& error);
+
 class Inbox {
  public:
   // Any thread. Gives the request its id. Errors: too many requests wait already, or the engine is closed.
@@ -33,8 +37,6 @@ class Inbox {
   void close(Error error);
 
  private:
-  static constexpr size_t kMostWaiting = 65536;
-
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<RequestState>> arrived_;
   std::vector<RequestId> cancelled_;

@@ -41,7 +41,8 @@ Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, con
                                           rows * config.width * sizeof(float),
                       .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
                       .layout = &layout,
-                      .context_length = config.context_length,
+                      .context_length = options.beyond_context ? std::max(config.context_length, options.max_model_len)
+                                                               : config.context_length,
                       .max_model_len = options.max_model_len,
                       .max_num_seqs = options.max_num_seqs,
                       .max_num_batched_tokens = options.max_num_batched_tokens,

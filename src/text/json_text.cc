@@ -2,11 +2,10 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "format/printable.h"
+#include "text/json_tree.h"
 
 namespace kvarto {
 namespace {
@@ -15,47 +14,83 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kDeepest = 64;
 
-class Watch {
+// Builds a value from the parser's events and stops at the first thing that is refused.
+class Builder {
  public:
-  // False as soon as something is wrong.
-  bool see(Json::parse_event_t event, const Json& value) {
-    using Event = Json::parse_event_t;
-    if (error_) return false;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (keys_.size() == kDeepest) error_ = "the JSON is nested deeper than " + std::to_string(kDeepest) + " levels";
-      keys_.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      keys_.pop_back();
-    } else if (event == Event::key && !keys_.back().insert(value.get<std::string>()).second) {
-      error_ = "key " + kvarto::quoted(value.get<std::string>()) + " comes twice in one object; give it once";
-    }
-    return !error_;
+  Json take() { return tree_.take(); }
+  const std::optional<Error>& error() const { return error_; }
+
+  // --- events, as nlohmann's SAX interface names them
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(int64_t value) { return put(value); }
+  bool number_unsigned(uint64_t value) { return put(value); }
+  bool number_float(double value, const std::string&) { return put(value); }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(Json::binary_t&) { return false; }  // not of JSON texts
+  bool start_object(size_t) {
+    if (!may_open()) return false;
+    tree_.open_object();
+    return true;
   }
-  const std::optional<std::string>& error() const { return error_; }
+  bool start_array(size_t) {
+    if (!may_open()) return false;
+    tree_.open_array();
+    return true;
+  }
+  bool key(std::string& name) {
+    tree_.key(std::move(name));
+    return true;
+  }
+  bool end_object() {
+    if (const std::string* twin = tree_.repeated_key()) {
+      return refuse("key " + kvarto::quoted(*twin) + " comes twice in one object; give it once");
+    }
+    return close();
+  }
+  bool end_array() { return close(); }
+  bool parse_error(size_t byte, const std::string&, const Json::exception& error) {
+    if (error.id == kJsonNumberOutOfRange)
+      return refuse("a number is beyond the range of floating point; give a finite one");
+    error_ = Error{ErrorCode::corrupt, "not JSON from byte " + std::to_string(byte) + " on"};
+    return false;
+  }
 
  private:
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open; arrays have none
-  std::optional<std::string> error_;
+  bool refuse(std::string message) {
+    error_ = Error{ErrorCode::invalid_argument, std::move(message)};
+    return false;
+  }
+  bool put(Json value) {
+    tree_.put(std::move(value));
+    return true;
+  }
+  bool may_open() {
+    if (tree_.depth() < kDeepest) return true;
+    return refuse("the JSON is nested deeper than " + std::to_string(kDeepest) + " levels");
+  }
+  bool close() {
+    tree_.close();
+    return true;
+  }
+
+  JsonTree tree_;
+  std::optional<Error> error_;
 };
 
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
-  Watch watch;
-  const auto see = [&](int, Json::parse_event_t event, Json& value) { return watch.see(event, value); };
+  Builder builder;
   try {
-    Json value = Json::parse(text, see);
-    if (!watch.error()) return value;
-  } catch (const Json::out_of_range&) {
-    if (!watch.error()) {
-      return fail(ErrorCode::invalid_argument, "a number is beyond the range of floating point; give a finite one");
-    }
-  } catch (const Json::parse_error& error) {
-    if (!watch.error()) return fail(ErrorCode::corrupt, "not JSON from byte " + std::to_string(error.byte) + " on");
+    if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
   } catch (const Json::exception&) {
-    if (!watch.error()) return fail(ErrorCode::corrupt, "not JSON");
+    return fail(ErrorCode::corrupt, "not JSON");
   }
-  return fail(ErrorCode::invalid_argument, *watch.error());
+  if (builder.error()) return tl::unexpected<Error>(*builder.error());
+  return fail(ErrorCode::corrupt, "not JSON");
 }
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace kvarto

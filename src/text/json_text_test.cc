@@ -25,7 +25,26 @@ TEST(ParseJson, RefusesDepthDoubleKeysAndWhatIsNoJson) {
   EXPECT_NE(refusal(R"({"a": 1, "a": 2})").find("\"a\" comes twice"), std::string::npos);
   EXPECT_EQ(refusal(R"([{"a": 1}, {"a": 2}])"), "");
   EXPECT_NE(refusal("[1e999]").find("floating point"), std::string::npos);
+  EXPECT_NE(refusal(R"({"x": {"a": 1, "b": 2, "a": 1}})").find("\"a\" comes twice"), std::string::npos);
   for (const char* text : {"", "nonsense", "[1", "[NaN]", "[1] 2", "\"\xff\""}) EXPECT_NE(refusal(text), "") << text;
+}
+
+TEST(DumpJson, IsOneLineOfValidUtf8WhateverIsInIt) {
+  nlohmann::ordered_json json = {{"b", "x\xF0\x9Fy\n"}, {"a", {1, nullptr}}};
+  EXPECT_EQ(dump(json), "{\"b\":\"x\xEF\xBF\xBDy\\n\",\"a\":[1,null]}");
+}
+
+// Looking each key up among those before it would take 5 billion comparisons.
+TEST(ParseJson, AHundredThousandKeysAreNoTrouble) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i)
+    text += (i > 0 ? ",\"key" : "\"key") + std::to_string(i) + "\":" + std::to_string(i);
+  const auto json = parse_json(text + "}");
+  ASSERT_TRUE(json) << json.error().message;
+  EXPECT_EQ(json->size(), 100'000u);
+  EXPECT_EQ(json->begin().key(), "key0");
+  EXPECT_EQ(json->back(), 99'999);
+  EXPECT_NE(refusal(text + ",\"key777\":0}").find("\"key777\" comes twice"), std::string::npos);
 }
 
 }  // namespace

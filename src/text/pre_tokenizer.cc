@@ -1,12 +1,9 @@
 #include "text/pre_tokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
+#include "text/regex.h"
 
 namespace kvarto {
 
@@ -100,83 +97,38 @@ std::string expand(std::string_view pattern) {
   return out;
 }
 
-struct FreeCode {
-  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
-};
-struct FreeMatchData {
-  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
-};
-struct FreeMatchContext {
-  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
-};
-struct FreeJitStack {
-  void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
-};
-using Code = std::unique_ptr<pcre2_code, FreeCode>;
-
-Result<Code> compile(std::string_view pattern) {
+Result<Regex> compile(std::string_view pattern) {
   const std::string expanded = expand(pattern);
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expanded.data()), expanded.size(), PCRE2_UTF | PCRE2_UCP, &error,
-                          &offset, nullptr));
-  if (!code) {
-    return fail(ErrorCode::internal, "pre-tokenizer pattern does not compile: PCRE2 error " + std::to_string(error) +
-                                         " at " + std::to_string(offset) + " of " + expanded);
-  }
-  // Where the system forbids writable code pages this fails and the interpreter is used.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return code;
+  Result<Regex> regex = Regex::compile(expanded, Regex::Engine::machine_code);
+  if (regex) return regex;
+  return fail(ErrorCode::internal,
+              "pre-tokenizer pattern does not compile: " + regex.error().message + " of " + expanded);
 }
 
-// What one call of split() needs besides the compiled patterns; not shared between threads.
-class Matcher {
- public:
-  explicit Matcher(uint32_t match_limit)
-      : data_(pcre2_match_data_create(1, nullptr)),
-        context_(pcre2_match_context_create(nullptr)),
-        stack_(pcre2_jit_stack_create(size_t{32} << 10, size_t{8} << 20, nullptr)) {
-    CHECK(data_ && context_, "PCRE2 is out of memory");
-    pcre2_set_match_limit(context_.get(), match_limit);
-    if (stack_) pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
-  }
-
-  // Appends the pieces of `text` under `code`: matches and what lies between them.
-  Status split(const pcre2_code* code, std::string_view text, std::vector<std::string_view>& out) {
-    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    size_t done = 0;
-    while (done < text.size()) {
-      const int rc = pcre2_match(code, subject, text.size(), done, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data_.get(),
-                                 context_.get());
-      if (rc == PCRE2_ERROR_NOMATCH) break;
-      if (rc < 0) return error(rc, text.size() - done);
-      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
-      if (range[0] > done) out.push_back(text.substr(done, range[0] - done));
-      out.push_back(text.substr(range[0], range[1] - range[0]));
-      done = range[1];
+// Appends the pieces of `text` under `regex`: matches and what lies between them.
+Status split_at(const Regex& regex, std::string_view text, RegexMatcher& matcher, std::vector<std::string_view>& out) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const auto found = matcher.find(regex, text, {.from = done, .valid_utf8 = true, .not_empty = true});
+    if (!found) {
+      return fail(ErrorCode::invalid_argument, "text of " + std::to_string(text.size() - done) +
+                                                   " bytes cannot be split by the pre-tokenizer (" +
+                                                   found.error().message + "); send shorter text");
     }
-    if (done < text.size()) out.push_back(text.substr(done));
-    return {};
+    if (!*found) break;
+    const auto [begin, end] = **found;
+    if (begin > done) out.push_back(text.substr(done, begin - done));
+    out.push_back(text.substr(begin, end - begin));
+    done = end;
   }
-
- private:
-  static Status error(int rc, size_t bytes) {
-    PCRE2_UCHAR words[128];
-    pcre2_get_error_message(rc, words, sizeof words);
-    return fail(ErrorCode::invalid_argument, "text of " + std::to_string(bytes) +
-                                                 " bytes cannot be split by the pre-tokenizer (" +
-                                                 reinterpret_cast<const char*>(words) + "); send shorter text");
-  }
-
-  std::unique_ptr<pcre2_match_data, FreeMatchData> data_;
-  std::unique_ptr<pcre2_match_context, FreeMatchContext> context_;
-  std::unique_ptr<pcre2_jit_stack, FreeJitStack> stack_;
-};
+  if (done < text.size()) out.push_back(text.substr(done));
+  return {};
+}
 
 }  // namespace
 
 struct PreTokenizer::Impl {
-  std::vector<Code> codes;
+  std::vector<Regex> patterns;
   uint32_t match_limit;
 };
 
@@ -205,8 +157,8 @@ Result<PreTokenizer> PreTokenizer::create(std::string_view name, uint32_t match_
   result.rules_ = row->rules;
   result.impl_->match_limit = match_limit;
   for (std::string_view pattern : row->patterns) {
-    ASSIGN_OR_RETURN(Code code, compile(pattern));
-    result.impl_->codes.push_back(std::move(code));
+    ASSIGN_OR_RETURN(Regex regex, compile(pattern));
+    result.impl_->patterns.push_back(std::move(regex));
   }
   return result;
 }
@@ -215,12 +167,12 @@ Result<std::vector<std::string_view>> PreTokenizer::split(std::string_view text)
   std::vector<std::string_view> pieces;
   if (text.empty()) return pieces;
   pieces.push_back(text);
-  Matcher matcher(impl_->match_limit);
+  RegexMatcher matcher({.steps = impl_->match_limit, .code_stack = true});
   std::vector<std::string_view> finer;
-  for (const Code& code : impl_->codes) {
+  for (const Regex& pattern : impl_->patterns) {
     finer.clear();
     finer.reserve(text.size() / 4 + 1);
-    for (std::string_view piece : pieces) RETURN_IF_ERROR(matcher.split(code.get(), piece, finer));
+    for (std::string_view piece : pieces) RETURN_IF_ERROR(split_at(pattern, piece, matcher, finer));
     std::swap(pieces, finer);
   }
   return pieces;
