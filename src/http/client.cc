@@ -13,6 +13,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include "base/ascii.h"
 #include "format/printable.h"
 
 namespace kvarto {
@@ -27,11 +28,6 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxErrorText = 4096;
 constexpr int kMaxInterimReplies = 10;
 constexpr size_t kPieceBytes = 128 << 10;
-
-bool same_name(std::string_view a, std::string_view b) {
-  const auto lower = [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
-}
 
 std::string basic_credentials(const std::string& user_info) {
   std::string out(4 * ((user_info.size() + 2) / 3) + 1, '\0');
@@ -307,7 +303,7 @@ Result<HttpReply> ClientWire::talk_on(Stream& stream, const HttpRequest& request
     reusable_ = stays && parser->is_done();
     return reply;
   }
-  if (const std::string* encoding = reply.header("Content-Encoding"); encoding && !same_name(*encoding, "identity")) {
+  if (const std::string* encoding = reply.header("Content-Encoding"); encoding && !equal_ignoring_case(*encoding, "identity")) {
     return refuse("body in encoding " + kvarto::quoted(*encoding) + ", which was not asked for");
   }
   if (sink.begin) RETURN_IF_ERROR(sink.begin(reply));
@@ -344,7 +340,7 @@ bool is_redirect(int status) {
 
 const std::string* HttpReply::header(std::string_view name) const {
   for (const HttpHeader& header : headers) {
-    if (same_name(header.name, name)) return &header.value;
+    if (equal_ignoring_case(header.name, name)) return &header.value;
   }
   return nullptr;
 }

@@ -30,6 +30,8 @@ constexpr size_t kCutBytes = 64 << 10;
 // After our last byte: how long the client may take to read it and to stop sending.
 constexpr milliseconds kLeaveStep{2'000}, kLeaveLimit{30'000};
 constexpr size_t kKeptCapacity = 64 << 10;
+// Shorter bodies are read whoever sends them, so that refusing them costs nobody a connection.
+constexpr uint64_t kUnaskedBody = 64 << 10;
 
 void trim(std::string& buffer) {
   if (buffer.capacity() > kKeptCapacity) {
@@ -56,9 +58,12 @@ const std::string& Front::date() {
   return date_;
 }
 
-ServerReply Front::refuse(int status, const std::string& message) {
+ServerReply Front::refuse(int status, const std::string& message, const ServerRequest& read) {
   ServerReply reply;
-  run_guarded([&] { reply = refusal(status, message); });
+  run_guarded([&] {
+    reply = refusal(status, message);
+    if (options.on_refused) options.on_refused(read, reply);
+  });
   reply.status = status;
   return reply;
 }
@@ -69,9 +74,10 @@ Connection::Connection(Front& front, Socket socket, Start start)
       peer_(std::move(start.peer)),
       tls_context_(std::move(start.tls)),
       over_limit_(start.over_limit),
-      max_ahead_(front.options.max_header_bytes + front.options.max_body_bytes),
+      max_ahead_(front.options.max_header_bytes),
       scratch_(kReadBytes),
       reader_({front.options.max_header_bytes, front.options.max_headers, front.options.max_body_bytes}),
+      charge_(front.bodies),
       room_(front.io),
       wake_(front.io, Clock::time_point::max()),
       timer_(front.io) {}
@@ -134,8 +140,8 @@ asio::awaitable<void> Connection::read_all() {
   }
 }
 
-// More than a whole request sent ahead of its turn is left to the kernel; a client that leaves meanwhile is found by
-// looking at the socket now and then.
+// More than a little sent ahead of its turn is left to the kernel; that the client has left meanwhile is seen by
+// looking at the socket now and then (behind unread bytes: when it reset the connection), or once its turn has come.
 asio::awaitable<void> Connection::wait_for_room() {
   while (phase_ == Phase::reply && waiting().size() >= max_ahead_) {
     room_.expires_after(kHangUpCheck);
@@ -172,6 +178,7 @@ void Connection::advance() {
       phase_ = Phase::head;
       break;
     case RequestReader::State::body:
+      if (!body_may_come()) break;
       if (phase_ != Phase::body || reader_.body_received() >= body_seen_ + kBodyStep) {
         if (phase_ != Phase::body && reader_.wants_continue()) {
           ours_ += "HTTP/1.1 100 Continue\r\n\r\n";
@@ -186,9 +193,31 @@ void Connection::advance() {
       refuse(reader_.refusal().status, reader_.refusal().message);
       break;
     case RequestReader::State::complete:
-      dispatch();
+      if (body_may_come()) dispatch();
       break;
   }
+}
+
+// A long body is read for those only whom the server lets, and while there is room for it.
+bool Connection::body_may_come() {
+  const uint64_t received = reader_.body_received();
+  const bool long_one = std::max(received, reader_.body_announced()) > kUnaskedBody || reader_.wants_continue();
+  if (long_one && !asked_ && front_.options.on_head) {
+    asked_ = true;
+    std::optional<ServerReply> refused;
+    run_guarded([&] { refused = front_.options.on_head(reader_.request()); });
+    if (refused) {
+      ++front_.requests;
+      method_ = reader_.request().method;
+      path_ = reader_.request().path;
+      refuse_with(*refused);
+      return false;
+    }
+  }
+  if (charge_.grow_to(static_cast<size_t>(received))) return true;
+  refuse(503, "the bodies of all requests that wait are longer than " + std::to_string(front_.bodies->most()) +
+                  " bytes; try again later");
+  return false;
 }
 
 void Connection::begin_idle() {
@@ -209,12 +238,21 @@ void Connection::dispatch() {
   http_1_0_ = reader_.http_1_0();
   bodyless_ = reader_.is_head();
   reply_end_ = false;
+  asked_ = false;
   ServerRequest request = reader_.release();
   request.peer = peer_;
+  if (front_.options.on_served) {
+    method_ = request.method;
+    path_ = request.path;
+    status_ = 0;
+    sent_ = 0;
+    read_at_ = Clock::now();
+  }
   const auto channel = std::make_shared<ReplyChannel>(front_.queue, weak_from_this(), front_.options.max_pending_bytes);
   channel_ = channel;
   ++front_.requests;
-  auto exchange = std::make_shared<Exchange>(channel, std::move(request));
+  auto exchange = std::make_shared<Exchange>(channel, std::move(request),
+                                             std::exchange(charge_, BodyCharge(front_.bodies)));
   try {
     front_.handler(std::move(exchange));
     return;
@@ -223,19 +261,33 @@ void Connection::dispatch() {
   } catch (...) {
     log(LogLevel::error, "HTTP server: a handler threw");
   }
-  if (phase_ == Phase::reply && !channel->reply(front_.refuse(500, "internal error"))) reply_ready();
+  if (phase_ == Phase::reply && !channel->reply(front_.refuse(500, "internal error", {}))) reply_ready();
 }
 
 void Connection::refuse(int status, const std::string& message) {
   ++front_.refused;
+  method_.clear();
+  path_.clear();
+  refuse_with(front_.refuse(status, message, reader_.request()));
+}
+
+// The reply of a request that is not read to its end.
+void Connection::refuse_with(const ServerReply& reply) {
   phase_ = Phase::refusing;
   refused_ = true;
   read_due_ = Clock::time_point::max();
   std::string().swap(inbox_);
   inbox_taken_ = 0;
-  const ServerReply reply = front_.refuse(status, message);
+  reader_.drop_body();
+  charge_.release();
   append_reply_head(ours_, reply, Framing::length, reply.body.size(), "close", front_.date());
-  if (!reader_.is_head()) ours_ += reply.body;
+  if (!reader_.is_head() && status_has_body(reply.status)) ours_ += reply.body;
+  if (front_.options.on_served) {
+    run_guarded([&] {
+      front_.options.on_served(
+          {.peer = peer_, .method = method_, .path = path_, .status = reply.status, .bytes = ours_.size()});
+    });
+  }
   wake_writer();
 }
 
@@ -251,7 +303,7 @@ void Connection::reply_ready() {
     close();
   } else if (channel_->never_begun()) {
     log(LogLevel::error, "HTTP server: a request was dropped without an answer");
-    channel_->give_up(front_.refuse(500, "internal error"));
+    channel_->give_up(front_.refuse(500, "internal error", {}));
   }
   wake_writer();
 }
@@ -283,6 +335,7 @@ asio::awaitable<void> Connection::write_all() {
         co_return;
       }
       rest.remove_prefix(count);
+      sent_ += count;
       if (channel_) channel_->set_unsent(rest.size());
     }
     write_due_ = Clock::time_point::max();
@@ -309,6 +362,7 @@ bool Connection::collect() {
 void Connection::compose(ReplyPart& part) {
   if (part.head) {
     const ServerReply& head = *part.head;
+    status_ = head.status;
     bodyless_ = bodyless_ || !status_has_body(head.status);
     framing_ = !status_has_body(head.status) ? Framing::none
                : !part.streamed              ? Framing::length
@@ -340,6 +394,7 @@ void Connection::all_written() {
     leave();
   } else if (phase_ == Phase::reply && reply_end_) {
     channel_->written();
+    tell_served(true);
     channel_.reset();
     trim(out_);
     trim(part_.pieces);
@@ -351,6 +406,23 @@ void Connection::all_written() {
       leave();
     }
   }
+}
+
+// The reply of channel_ is over.
+void Connection::tell_served(bool whole) {
+  if (!front_.options.on_served) return;
+  run_guarded([&] {
+    const std::string label = channel_->label();
+    front_.options.on_served({.peer = peer_,
+                              .method = method_,
+                              .path = path_,
+                              .label = label,
+                              .status = status_,
+                              .bytes = sent_,
+                              .time = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - read_at_),
+                              .http_1_0 = http_1_0_,
+                              .whole = whole});
+  });
 }
 
 // Nothing more will be written. Closing with unread bytes would make the kernel reset the connection, and the client
@@ -386,8 +458,10 @@ void Connection::close() {
   timer_.cancel();
   wake_.cancel();
   room_.cancel();
+  charge_.release();
   front_.connections.erase(this);
   front_.open = static_cast<uint32_t>(front_.connections.size());
+  if (channel_) tell_served(false);
   if (const auto channel = std::exchange(channel_, nullptr)) channel->client_gone();
 }
 

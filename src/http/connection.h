@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "http/body_budget.h"
 #include "http/reply_channel.h"
 #include "http/reply_head.h"
 #include "http/request_reader.h"
@@ -35,13 +36,14 @@ struct Front {
   HttpRefusal refusal;
   boost::asio::io_context io{1};
   std::shared_ptr<FrontQueue> queue;
+  std::shared_ptr<BodyBudget> bodies;
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
   bool accepting = true;
   std::atomic<uint64_t> accepted{0}, requests{0}, refused{0}, dropped_slow{0};
   std::atomic<uint32_t> open{0};
 
   const std::string& date();  // as the Date header has it
-  ServerReply refuse(int status, const std::string& message);
+  ServerReply refuse(int status, const std::string& message, const ServerRequest& read);
 
  private:
   std::chrono::system_clock::time_point date_of_{};
@@ -82,9 +84,12 @@ class Connection final : public ReplyWriter, public std::enable_shared_from_this
   void begin_idle();
   void dispatch();
   void refuse(int status, const std::string& message);
+  void refuse_with(const ServerReply& reply);
+  bool body_may_come();
   bool collect();
   void compose(ReplyPart& part);
   void all_written();
+  void tell_served(bool whole);
   void leave();
   void wake_writer();
   void peer_ended();
@@ -102,7 +107,7 @@ class Connection final : public ReplyWriter, public std::enable_shared_from_this
   const std::shared_ptr<boost::asio::ssl::context> tls_context_;
   std::optional<boost::asio::ssl::stream<Socket&>> tls_;
   const bool over_limit_;
-  const size_t max_ahead_;
+  const size_t max_ahead_;  // bytes that are read before their turn
   Phase phase_ = Phase::handshake;
 
   // Reading
@@ -111,6 +116,8 @@ class Connection final : public ReplyWriter, public std::enable_shared_from_this
   size_t inbox_taken_ = 0;  // of its beginning
   RequestReader reader_;
   uint64_t body_seen_ = 0;
+  BodyCharge charge_;   // of the body that is being read
+  bool asked_ = false;  // on_head, about this request
   bool peer_ended_ = false, refused_ = false;
   boost::asio::steady_timer room_;
 
@@ -122,6 +129,12 @@ class Connection final : public ReplyWriter, public std::enable_shared_from_this
   Framing framing_ = Framing::none;
   bool keep_ = false, bodyless_ = false, http_1_0_ = false, reply_end_ = false;
   boost::asio::steady_timer wake_;
+
+  // Of the request under way, for on_served
+  std::string method_, path_;
+  int status_ = 0;
+  uint64_t sent_ = 0;
+  Clock::time_point read_at_{};
 
   // Waiting
   boost::asio::steady_timer timer_;

@@ -48,7 +48,7 @@ void FrontQueue::drain() {
     calls.swap(calls_);
     awake_ = false;
   }
-  for (const auto& channel : channels) channel->on_front();
+  for (const auto& channel : channels) run_guarded([&] { channel->on_front(); });
   for (const auto& call : calls) run_guarded(call);
 }
 

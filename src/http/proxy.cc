@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/ascii.h"
+
 namespace kvarto {
 namespace {
 
@@ -25,13 +27,6 @@ Result<std::optional<Url>> read_proxy(const char* lower, const char* upper) {
                 std::string(lower) + ": not an http proxy; set it to http://host:port, or unset it");
   }
   return std::optional<Url>(*url);
-}
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
-  return out;
 }
 
 bool excepts(std::string entry, const Url& server) {
@@ -61,7 +56,7 @@ std::optional<Url> proxy_for(const ProxySettings& settings, const Url& server) {
   std::string_view rest = settings.exceptions;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find_first_of(", \t"), rest.size());
-    if (excepts(lower_case(rest.substr(0, end)), server)) return std::nullopt;
+    if (excepts(ascii_lower(rest.substr(0, end)), server)) return std::nullopt;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return server.tls ? settings.https : settings.http;

@@ -5,6 +5,13 @@
 #include "base/check.h"
 
 namespace kvarto {
+namespace {
+
+// A burst may be longer than what may pend (many choices that begin in one step); who reads has taken some of it soon.
+constexpr std::chrono::seconds kPatience{5};
+constexpr size_t kLongestBurst = 16;  // times max_pending_bytes
+
+}  // namespace
 
 ReplyChannel::ReplyChannel(std::shared_ptr<FrontQueue> queue, std::weak_ptr<ReplyWriter> writer,
                            size_t max_pending_bytes)
@@ -31,16 +38,25 @@ void ReplyChannel::start(ServerReply head) {
   if (closed_) return;
   CHECK(!begun_, "a request is answered twice");
   pieces_ = std::exchange(head.body, {});
+  progress_at_ = std::chrono::steady_clock::now();
   head_ = std::move(head);
   begun_ = streamed_ = true;
   notify(std::move(lock));
+}
+
+bool ReplyChannel::too_slow() {
+  const size_t pending = pieces_.size() + unsent_;
+  if (pending == 0) progress_at_ = std::chrono::steady_clock::now();
+  if (pending <= max_pending_bytes_) return false;
+  if (pending / kLongestBurst > max_pending_bytes_) return true;
+  return std::chrono::steady_clock::now() - progress_at_ > kPatience;
 }
 
 bool ReplyChannel::write(std::string_view piece) {
   std::unique_lock lock(mutex_);
   if (closed_ || finished_) return false;
   CHECK(streamed_, "a piece of a reply that has not begun");
-  if (pieces_.size() + unsent_ > max_pending_bytes_) {
+  if (too_slow()) {
     closed_ = fell_behind_ = true;
     lock.unlock();
     queue_->push(shared_from_this());  // also while a write hangs: nobody looks by himself then
@@ -77,6 +93,16 @@ void ReplyChannel::on_close(std::function<void()> call) {
   if (!queue_->call(call)) run_guarded(call);
 }
 
+void ReplyChannel::set_label(std::string label) {
+  const std::lock_guard lock(mutex_);
+  label_ = std::move(label);
+}
+
+std::string ReplyChannel::label() const {
+  const std::lock_guard lock(mutex_);
+  return label_;
+}
+
 void ReplyChannel::abandon() {
   {
     const std::lock_guard lock(mutex_);
@@ -87,7 +113,13 @@ void ReplyChannel::abandon() {
 }
 
 void ReplyChannel::on_front() {
-  if (const auto writer = writer_.lock()) writer->reply_ready();
+  try {
+    if (const auto writer = writer_.lock()) writer->reply_ready();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    notified_ = false;  // what comes next gives notice again
+    throw;
+  }
 }
 
 bool ReplyChannel::take(ReplyPart& part) {
@@ -109,6 +141,7 @@ bool ReplyChannel::take(ReplyPart& part) {
 void ReplyChannel::set_unsent(size_t bytes) {
   const std::lock_guard lock(mutex_);
   unsent_ = bytes;
+  progress_at_ = std::chrono::steady_clock::now();
 }
 
 bool ReplyChannel::broken() const {

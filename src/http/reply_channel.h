@@ -2,13 +2,16 @@
 // through an Exchange, the connection's side through itself; either may go first. It never touches a socket.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "http/body_budget.h"
 #include "http/front_queue.h"
 #include "http/server.h"
 
@@ -40,6 +43,8 @@ class ReplyChannel : public std::enable_shared_from_this<ReplyChannel> {
   void finish();
   bool closed() const;
   void on_close(std::function<void()> call);
+  void set_label(std::string label);
+  std::string label() const;
   void abandon();  // nobody will go on with this reply
 
   // --- the connection's side, front thread
@@ -55,6 +60,7 @@ class ReplyChannel : public std::enable_shared_from_this<ReplyChannel> {
 
  private:
   void notify(std::unique_lock<std::mutex> lock);
+  bool too_slow();
 
   const std::shared_ptr<FrontQueue> queue_;
   const std::weak_ptr<ReplyWriter> writer_;
@@ -64,32 +70,41 @@ class ReplyChannel : public std::enable_shared_from_this<ReplyChannel> {
   std::optional<ServerReply> head_;
   std::string pieces_;
   size_t unsent_ = 0;
+  std::chrono::steady_clock::time_point progress_at_{};  // when the socket took bytes, or these began to wait
   bool notified_ = false;  // queued, or the connection is writing and looks again by itself
   bool begun_ = false, streamed_ = false, finished_ = false, end_taken_ = false;
   bool abandoned_ = false, fell_behind_ = false;
   bool closed_ = false;  // for the handler: nothing more is taken
   bool gone_ = false, written_ = false;
   std::function<void()> on_close_;
+  std::string label_;
 };
 
 // What handlers hold.
 class Exchange final : public HttpExchange {
  public:
-  Exchange(std::shared_ptr<ReplyChannel> channel, ServerRequest request)
-      : channel_(std::move(channel)), request_(std::move(request)) {}
+  Exchange(std::shared_ptr<ReplyChannel> channel, ServerRequest request, BodyCharge charge)
+      : channel_(std::move(channel)), request_(std::move(request)), charge_(std::move(charge)) {}
   ~Exchange() override { channel_->abandon(); }
 
   const ServerRequest& request() const override { return request_; }
+  std::string take_body() override {
+    charge_.release();
+    return std::exchange(request_.body, {});
+  }
   void reply(ServerReply reply) override { channel_->reply(std::move(reply)); }
   void start(ServerReply head) override { channel_->start(std::move(head)); }
   bool write(std::string piece) override { return channel_->write(piece); }
   void finish() override { channel_->finish(); }
   bool closed() const override { return channel_->closed(); }
   void on_close(std::function<void()> call) override { channel_->on_close(std::move(call)); }
+  void set_label(std::string label) override { channel_->set_label(std::move(label)); }
+  std::string label() const override { return channel_->label(); }
 
  private:
   const std::shared_ptr<ReplyChannel> channel_;
-  const ServerRequest request_;
+  ServerRequest request_;
+  BodyCharge charge_;  // of its body
 };
 
 }  // namespace kvarto

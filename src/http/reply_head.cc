@@ -6,13 +6,10 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/ascii.h"
+
 namespace kvarto {
 namespace {
-
-bool same_text(std::string_view a, std::string_view b) {
-  const auto lower = [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
-}
 
 bool is_token(std::string_view name) {
   constexpr std::string_view marks = "!#$%&'*+-.^_`|~";
@@ -24,7 +21,7 @@ bool is_token(std::string_view name) {
 
 bool is_ours(std::string_view name) {
   for (const std::string_view ours : {"Date", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive"}) {
-    if (same_text(name, ours)) return true;
+    if (equal_ignoring_case(name, ours)) return true;
   }
   return false;
 }
@@ -41,7 +38,7 @@ bool status_has_body(int status) { return status != 204 && status != 304; }
 
 bool asks_to_close(const ServerReply& reply) {
   return std::any_of(reply.headers.begin(), reply.headers.end(), [](const HttpHeader& header) {
-    return same_text(header.name, "Connection") && same_text(header.value, "close");
+    return equal_ignoring_case(header.name, "Connection") && equal_ignoring_case(header.value, "close");
   });
 }
 

@@ -5,6 +5,7 @@
 #include <boost/beast/http/error.hpp>
 #include <charconv>
 
+#include "base/ascii.h"
 #include "format/printable.h"
 #include "http/url.h"
 
@@ -20,11 +21,6 @@ constexpr size_t kMaxChunkLine = 1024;
 constexpr uint64_t kMaxReserved = 1 << 20;
 
 std::string_view text(BoostText in) { return {in.data(), in.size()}; }
-
-bool same_text(std::string_view a, std::string_view b) {
-  const auto lower = [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
-}
 
 std::string_view trimmed(std::string_view in) {
   const size_t first = in.find_first_not_of(" \t");
@@ -78,6 +74,7 @@ void RequestReader::restart() {
   parser_.reset();
   request_ = {};
   head_bytes_ = trailer_bytes_ = 0;
+  announced_ = 0;
   wants_continue_ = body_begun_ = false;
 }
 
@@ -89,6 +86,7 @@ ServerRequest RequestReader::release() {
 
 void RequestReader::refuse(int status, std::string message) {
   state_ = State::refused;
+  drop_body();
   refusal_ = {status, std::move(message)};
 }
 
@@ -154,14 +152,14 @@ bool RequestReader::read_target(std::string_view target) {
 bool RequestReader::check_fields() {
   size_t hosts = 0;
   for (const HttpHeader& field : request_.headers) {
-    if (same_text(field.name, "Host")) ++hosts;
-    if (same_text(field.name, "Transfer-Encoding") && (!same_text(trimmed(field.value), "chunked") || http_1_0_)) {
+    if (equal_ignoring_case(field.name, "Host")) ++hosts;
+    if (equal_ignoring_case(field.name, "Transfer-Encoding") && (!equal_ignoring_case(trimmed(field.value), "chunked") || http_1_0_)) {
       refuse(http_1_0_ ? 400 : 501, "Transfer-Encoding " + kvarto::quoted(field.value) +
                                         ": send the body with Content-Length or, in HTTP/1.1, as \"chunked\"");
       return false;
     }
-    if (same_text(field.name, "Expect")) {
-      if (!same_text(trimmed(field.value), "100-continue")) {
+    if (equal_ignoring_case(field.name, "Expect")) {
+      if (!equal_ignoring_case(trimmed(field.value), "100-continue")) {
         refuse(417, "Expect " + kvarto::quoted(field.value) + ": only 100-continue is known");
         return false;
       }
@@ -193,7 +191,7 @@ void RequestReader::head_done() {
   }
   state_ = State::body;
   part_ = chunked ? BodyPart::chunk_size : BodyPart::counted;
-  part_left_ = chunked ? 0 : *length;
+  part_left_ = announced_ = chunked ? 0 : *length;
   if (!chunked) request_.body.reserve(static_cast<size_t>(std::min<uint64_t>(*length, kMaxReserved)));
 }
 
@@ -262,7 +260,7 @@ void RequestReader::read_chunk_size(std::string_view line) {
 
 const std::string* ServerRequest::header(std::string_view name) const {
   for (const HttpHeader& field : headers) {
-    if (same_text(field.name, name)) return &field.value;
+    if (equal_ignoring_case(field.name, name)) return &field.value;
   }
   return nullptr;
 }

@@ -42,6 +42,9 @@ class RequestReader {
   bool http_1_0() const { return http_1_0_; }
   bool is_head() const { return request_.method == "HEAD"; }  // also while the rest of the head is missing
   uint64_t body_received() const { return request_.body.size(); }
+  uint64_t body_announced() const { return announced_; }     // 0: it comes in chunks, or there is none
+  const ServerRequest& request() const { return request_; }  // as far as it was read
+  void drop_body() { std::string().swap(request_.body); }    // of a request that will not be released
 
   ServerRequest release();  // the complete request; the reader begins the next one
 
@@ -69,6 +72,7 @@ class RequestReader {
   BodyPart part_ = BodyPart::counted;
   uint64_t part_left_ = 0;  // bytes of the body, or of its current chunk, still to come
   size_t trailer_bytes_ = 0;
+  uint64_t announced_ = 0;
 };
 
 }  // namespace kvarto

@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -78,6 +79,8 @@ AsioServer::AsioServer(HttpServerOptions options, HttpHandler handler, HttpRefus
   front_.options = std::move(options);
   front_.handler = std::move(handler);
   front_.refusal = std::move(refusal);
+  front_.bodies =
+      std::make_shared<BodyBudget>(std::max(front_.options.max_bodies_bytes, front_.options.max_body_bytes));
   front_.queue = std::make_shared<FrontQueue>([this] { asio::post(front_.io, [this] { front_.queue->drain(); }); });
   const size_t wanted = front_.options.max_connections;
   const size_t allowed = allowed_connections(wanted);

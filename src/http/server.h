@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,21 @@ struct TlsOptions {
   bool reload = false;                     // new connections use changed files
 };
 
+// A request that is over, for an access log. Views are valid during the call.
+struct ServedRequest {
+  std::string_view peer = {};
+  std::string_view method = {}, path = {};  // empty when they could not be read
+  std::string_view label = {};              // see HttpExchange::set_label
+  int status = 0;                           // 0: its client went before there was one
+  uint64_t bytes = 0;                       // written, head and framing included
+  std::chrono::microseconds time{0};        // since the whole request was read
+  bool http_1_0 = false;
+  bool whole = true;  // the reply; false: the connection ended before
+};
+
+struct ServerRequest;
+struct ServerReply;
+
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;     // 0: any that is free
@@ -33,12 +49,22 @@ struct HttpServerOptions {
   size_t max_header_bytes = 64 << 10;
   size_t max_headers = 256;
   size_t max_body_bytes = 32 << 20;
-  size_t max_pending_bytes = 4 << 20;                 // of one reply that its client does not read; more: it is dropped
+  // Of all bodies that are being read or wait for their handler, at least max_body_bytes; a further one gets a 503.
+  size_t max_bodies_bytes = 512 << 20;
+  // Of one reply that its client does not read. More is dropped: when its socket has taken nothing for 5 seconds, or
+  // at 16 times as much.
+  size_t max_pending_bytes = 4 << 20;
   uint32_t max_connections = 4096;                    // more: accepted, answered 503, closed
   std::chrono::milliseconds header_limit{10'000};     // from a request's first byte to its last header
   std::chrono::milliseconds body_limit{30'000};       // for each further 4 KiB of a body, or its end
   std::chrono::milliseconds keep_alive_limit{5'000};  // between requests (before the first: header_limit)
   std::chrono::milliseconds write_limit{60'000};      // for a client that reads nothing
+  std::function<void(const ServedRequest&)> on_served = {};  // front thread, once a request; empty: nobody asks
+  // Front thread, as soon as a body of more than 64 KiB is on its way, or the client asks whether to send one: a reply
+  // refuses the request before it is read. Of the request the body is not there. Empty: all are read.
+  std::function<std::optional<ServerReply>(const ServerRequest& head)> on_head = {};
+  // Front thread: adds headers to a reply that the server gives by itself. `read`: the request, as far as it was read.
+  std::function<void(const ServerRequest& read, ServerReply&)> on_refused = {};
 };
 
 struct ServerRequest {
@@ -61,7 +87,10 @@ struct ServerReply {
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-  virtual const ServerRequest& request() const = 0;  // immutable
+  virtual const ServerRequest& request() const = 0;  // immutable, but for take_body()
+  // The body, so that it can be freed before the reply is whole; request().body is empty afterwards. Once, and while no
+  // other thread looks at the body.
+  virtual std::string take_body() { return request().body; }
   // The whole reply; once, and not together with start().
   virtual void reply(ServerReply reply) = 0;
   // A reply in pieces (chunked): its head, and its body as the first piece.
@@ -74,6 +103,9 @@ class HttpExchange {
   // Called once, on the front thread, when the client goes before its reply is whole; soon, when it has gone already
   // (on the caller's thread once the server has stopped). It is dropped when the reply is whole.
   virtual void on_close(std::function<void()> call) = 0;
+  // What ServedRequest calls this request; before its reply is whole.
+  virtual void set_label(std::string /*label*/) {}
+  virtual std::string label() const { return {}; }  // as it was set
 };
 
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;

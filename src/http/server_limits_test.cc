@@ -1,4 +1,6 @@
 // Every limit of the server, cut and random input, and that each refusal can be read by who caused it.
+#include <atomic>
+#include <optional>
 #include <random>
 
 #include "http/testing.h"
@@ -57,6 +59,70 @@ TEST(ServerLimits, BodiesTooLong) {
   for (int i = 0; i < 2; ++i) chunked.send("C350\r\n" + std::string(50'000, 'b') + "\r\n");
   chunked.send("1\r\n");
   expect_refusal(chunked, 413, "100000");
+}
+
+TEST(ServerLimits, ARefusalKnowsWhatWasReadOfItsRequest) {
+  HttpServerOptions options = small();
+  options.on_refused = [](const ServerRequest& read, ServerReply& reply) {
+    const std::string* name = read.header("X-Name");
+    reply.headers.push_back({"X-Was", read.path + " " + (name == nullptr ? "nobody" : *name)});
+  };
+  TestServer server(options);
+  RawClient named(server.port()), nonsense(server.port());
+  EXPECT_EQ(named.ask("POST /a HTTP/1.1\r\nHost: h\r\nX-Name: me\r\nContent-Length: 100001\r\n\r\n").value("X-Was"),
+            "/a me");
+  EXPECT_EQ(nonsense.ask("nonsense\r\n\r\n").value("X-Was"), " nobody");
+}
+
+// Without a word of the body, which may never come.
+TEST(ServerLimits, LongBodiesAreRefusedByTheirHeads) {
+  HttpServerOptions options;
+  std::atomic<int> asked{0};
+  options.on_head = [&](const ServerRequest& head) -> std::optional<ServerReply> {
+    ++asked;
+    if (head.header("X-Key") != nullptr) return std::nullopt;
+    return ServerReply{401, {{"X-Refused", "yes"}}, "no key for " + head.path};
+  };
+  TestServer server(options);
+  RawClient announced(server.port()), chunked(server.port()), expecting(server.port()), shorter(server.port()),
+      known(server.port());
+  announced.send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
+  expect_refusal(announced, 401, "no key for /a");
+  chunked.send("POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n30D40\r\n" + std::string(100'000, 'b'));
+  expect_refusal(chunked, 401, "no key for /c");
+  expecting.send("POST /e HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+  expect_refusal(expecting, 401, "no key for /e");
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(shorter.ask(post("/s", "hello")).status, 200);  // its handler may refuse it, and the connection go on
+  EXPECT_EQ(asked, 3);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(known.ask(post("/k", std::string(1'000'000, 'b'), "X-Key: k\r\n")).body.size(), 1'000'000u + 9);
+  }
+  EXPECT_EQ(asked, 5);
+}
+
+TEST(ServerLimits, AllBodiesTogetherHaveALimit) {
+  HttpServerOptions options = small();
+  options.max_bodies_bytes = 150'000;
+  TestServer server(options);
+  const std::string body(100'000, 'b');
+  RawClient first(server.port());
+  first.send(post("/hold", body));
+  const auto held = server.held();
+  RawClient second(server.port());
+  second.send(post("/", body));
+  expect_refusal(second, 503, "150000 bytes");
+  EXPECT_EQ(RawClient(server.port()).ask(post("/", std::string(40'000, 'b'))).status, 200);
+  // Who takes the body off makes room, and so does who goes half way.
+  EXPECT_EQ(held->take_body(), body);
+  EXPECT_EQ(held->request().body, "");
+  RawClient half(server.port());
+  half.send(post("/", body).substr(0, 90'000));
+  half.end_sending();
+  EXPECT_EQ(half.receive_all(), "");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(RawClient(server.port()).ask(post("/", body)).status, 200) << i;
+  held->reply({200, {}, "done"});
+  EXPECT_EQ(first.answer().body, "done");
 }
 
 // Who sends all of its body before it reads must not find the connection reset.

@@ -1,4 +1,5 @@
 // Replies in pieces, and clients that go, in every state and manner.
+#include <algorithm>
 #include <atomic>
 
 #include "http/testing.h"
@@ -174,7 +175,7 @@ TEST_P(Disconnect, WithRequestsSentAhead) {
 
 TEST_P(Disconnect, WithAWholeLongRequestSentAhead) {
   RawClient client(server_.port());
-  client.send(get("/hold") + post("/hold/never", std::string(3'000'000, 'x')));
+  client.send(get("/hold") + post("/hold/never", std::string(40'000, 'x')));
   const auto held = hold();
   leave(client, GetParam());
   expect_gone(*held);
@@ -182,9 +183,7 @@ TEST_P(Disconnect, WithAWholeLongRequestSentAhead) {
 
 // More is sent ahead than is read while a reply is under way.
 TEST(ServerStream, AResetBehindTooMuchSentAheadIsSeen) {
-  HttpServerOptions options;
-  options.max_body_bytes = 10'000;
-  TestServer server(options);
+  TestServer server;
   RawClient client(server.port());
   client.send(get("/hold") + std::string(300'000, 'x'));
   const auto held = server.held();
@@ -240,6 +239,33 @@ TEST(ServerStream, WhoReadsNothingIsDropped) {
   EXPECT_GE(written, size_t{1} << 20);
   EXPECT_EQ(other.ask(get("/other")).status, 200);
   EXPECT_EQ(server->counts().open, 1u);
+}
+
+// Many pieces at once say nothing about the client: it had no time to read them.
+TEST(ServerStream, ABurstIsNoSlowReader) {
+  HttpServerOptions options;
+  options.max_pending_bytes = 1 << 20;
+  TestServer server(options);
+  RawClient client(server.port());
+  client.send(get("/hold"));
+  const auto held = server.held();
+  held->start({200, {}, "begun"});
+  std::string seen = client.receive_until("begun\r\n");
+  std::mutex busy;
+  std::unique_lock lock(busy);
+  std::atomic<bool> blocked{false};
+  server->post([&] {
+    blocked = true;
+    const std::lock_guard until_released(busy);
+  });
+  ASSERT_TRUE(eventually([&] { return blocked.load(); }));
+  const std::string piece(64 << 10, 'x');
+  for (int i = 0; i < 128; ++i) EXPECT_TRUE(held->write(piece)) << i;  // 8 MiB
+  lock.unlock();
+  held->finish();
+  seen = client.receive_until("0\r\n\r\n");
+  EXPECT_EQ(static_cast<size_t>(std::count(seen.begin(), seen.end(), 'x')), 128 * piece.size());
+  EXPECT_EQ(server->counts().dropped_slow, 0u);
 }
 
 TEST(ServerStream, AWriteThatHangsEndsAtItsLimit) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/ascii.h"
 #include "format/printable.h"
 
 namespace kvarto {
@@ -11,15 +12,8 @@ namespace {
 constexpr std::string_view kUnreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
 constexpr size_t kMaxUrlBytes = 16384;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower(c); });
-  return out;
-}
-
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-bool is_letter_or_digit(char c) { return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9'); }
+bool is_letter_or_digit(char c) { return (ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z') || (c >= '0' && c <= '9'); }
 
 void append_encoded(std::string& out, char c) {
   constexpr std::string_view digits = "0123456789ABCDEF";
@@ -31,7 +25,7 @@ void append_encoded(std::string& out, char c) {
 
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  if (lower(c) >= 'a' && lower(c) <= 'f') return lower(c) - 'a' + 10;
+  if (ascii_lower(c) >= 'a' && ascii_lower(c) <= 'f') return ascii_lower(c) - 'a' + 10;
   return -1;
 }
 
@@ -62,7 +56,7 @@ Status read_host_and_port(std::string_view text, Url& url) {
     return v6 ? hex_value(c) >= 0 || c == ':' || c == '.' : is_letter_or_digit(c) || c == '-' || c == '.' || c == '_';
   });
   if (host.empty() || host.size() > 255 || !fit) return fail(ErrorCode::invalid_argument, "no valid host name");
-  url.host = lower(host);
+  url.host = ascii_lower(host);
   url.port = url.tls ? 443 : 80;
   if (port.empty() || port == ":") return {};
   const auto [end, error] = std::from_chars(port.data() + 1, port.data() + port.size(), url.port);
@@ -105,7 +99,7 @@ Result<Url> parse_url(std::string_view text) {
   if (std::any_of(text.begin(), text.end(), is_control)) return refuse("control characters");
   Url url;
   const size_t colon = std::min(text.find("://"), text.size());
-  const std::string scheme = lower(text.substr(0, colon));
+  const std::string scheme = ascii_lower(text.substr(0, colon));
   if (scheme != "http" && scheme != "https") return refuse("must start with http:// or https://");
   url.tls = scheme == "https";
   std::string_view rest = text.substr(colon + 3);
