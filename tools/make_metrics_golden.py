@@ -100,7 +100,7 @@ def events():
         counter("kvarto:prefix_cache_requests", requests, miss_reason=reason)
         counter("kvarto:prefix_cache_missed_tokens", tokens, miss_reason=reason)
     counter("kvarto:prefix_cache_hit_requests", 1)
-    for reason, requests in (("abort", 0), ("error", 1), ("length", 1), ("repetition", 0), ("stop", 1)):
+    for reason, requests in (("abort", 4), ("error", 1), ("length", 1), ("repetition", 0), ("stop", 1)):
         counter("vllm:request_success", requests, finished_reason=reason)
     for reason, requests in (("max_num_queued_reqs", 2), ("max_num_queued_tokens", 1)):
         counter("vllm:admission_rejections", requests, labels={"model_name": "tiny"}, reason=reason)
@@ -150,7 +150,16 @@ def totals():
         "cache_dtype": "float16", "gpu_memory_utilization": "0.9", "kv_cache_memory_bytes": "57344",
         "kv_cache_size_tokens": "400", "kv_cache_max_concurrency": "4.00", "enable_prefix_caching": "True",
         "prefix_caching_hash_algo": "sha256_cbor", "sliding_window": "32", "is_attention_free": "False",
-        "num_gpu_blocks_override": "None", "num_cpu_blocks": "None", "num_gpu_blocks": "56"})
+        "num_gpu_blocks_override": "56", "num_cpu_blocks": "None", "num_gpu_blocks": "56",
+        # The other fields of vLLM 0.33's CacheConfig.
+        "_block_size_resolved": "True", "effective_attention_block_size": "16", "cache_hit_alignment_tokens": "16",
+        "prefix_match_unit": "None", "kv_cache_layout": "None", "prefix_cache_retention_interval": "0",
+        "kv_cache_dtype_skip_layers": "[]", "simple_cpu_offload_num_blocks": "None", "kv_offloading_size": "None",
+        "kv_offloading_backend": "native", "kv_sharing_fast_prefill": "False", "swa_bounded_replay": "False",
+        "mamba_page_size_padded": "None", "skip_page_size_padded": "None", "mamba_block_size": "None",
+        "mamba_cache_dtype": "auto", "mamba_ssm_cache_dtype": "auto", "mamba_cache_mode": "none",
+        "enable_mamba_shared_prefix_checkpoint": "False", "replayssm_buffer_len": "None", "use_replayssm": "False",
+        "use_kda_recoverssm": "False"})
 
     counter("kvarto:steps", 9)
     counter("kvarto:computed_prompt_tokens", 88)
@@ -170,6 +179,7 @@ def totals():
     gauge("kvarto:kv_live_tokens", 6144 / 128)
     gauge("kvarto:kv_capacity_tokens", 57344 / 128)
     gauge("kvarto:kv_balanced", 1)
+    gauge("kvarto:kv_blocks_stale_seconds", 2.5)
     counter("kvarto:kv_replaced_blocks", 11)
     counter("kvarto:kv_window_blocks_freed", 12)
     counter("kvarto:kv_copied_tails", 13)
@@ -204,10 +214,17 @@ def totals():
         counter(f"kvarto:http_{name}", value)
     counter("kvarto:ignored_fields", 31)
     counter("kvarto:prefix_breakers", 32)
+    counter("kvarto:volatile_text_saved_tokens", 33)
     for name, value in (("lookups", 41), ("hits", 42), ("spliced_tokens", 43), ("refused", 44)):
         counter(f"kvarto:turn_memory_{name}", value)
     for name, value in (("turns", 45), ("chats", 46), ("bytes", 47)):
         gauge(f"kvarto:turn_memory_{name}", value)
+    counter("kvarto:trace_requests", 48)
+    counter("kvarto:trace_dropped_requests", 49)
+    counter("kvarto:kv_events", 51)
+    for name, value in (("batches", 50), ("bytes", 52), ("dropped_batches", 53), ("replays", 54),
+                        ("replayed_batches", 55), ("bad_requests", 56)):
+        counter(f"kvarto:kv_event_{name}", value)
 
 
 def main():

@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{50};  // how often waiting threads look around
 constexpr double kLongestPause = 5;
+constexpr double kFirstPause = 0.1;  // after a failure; twice as long after each further one in a row
 
 class RealTime : public LoadTime {
  public:
@@ -122,8 +123,9 @@ class Crew {
 
   void work() {
     const std::unique_ptr<LoadSender> sender = make_sender_();
+    double pause_s = kFirstPause;
     while (const std::optional<Due> due = next()) {
-      run_job(*sender, *due);
+      run_job(*sender, *due, pause_s);
       const std::lock_guard lock(mutex_);
       ++progress_.ended;
     }
@@ -150,7 +152,7 @@ class Crew {
     return due;
   }
 
-  void run_job(LoadSender& sender, const Due& due) {
+  void run_job(LoadSender& sender, const Due& due, double& pause_s) {
     const LoadJob job = workload_.job(due.number);
     std::vector<std::string> answers;
     double due_s = due.time_s;
@@ -161,14 +163,17 @@ class Crew {
         if (stop_ || late(due_s)) return;
       }
       const LoadRequest request = request_of(style_, job, turn, answers);
-      std::optional<std::string> answer = ask(sender, request, mix({plan_.seed, kDrawAbort, due.number, turn}), due_s);
+      std::optional<std::string> answer =
+          ask(sender, request, mix({plan_.seed, kDrawAbort, due.number, turn}), due_s, pause_s);
       if (!answer) return;
       answers.push_back(std::move(*answer));
     }
   }
 
-  // None: the chat cannot go on.
-  std::optional<std::string> ask(LoadSender& sender, const LoadRequest& request, uint64_t dice, double due_s) {
+  // None: the chat cannot go on. `pause_s`: after the next failure, so that a dead server is not asked as fast as it
+  // can be found dead.
+  std::optional<std::string> ask(LoadSender& sender, const LoadRequest& request, uint64_t dice, double due_s,
+                                 double& pause_s) {
     LoadRecord record;
     record.prompt_tokens_asked = request.prompt_tokens_asked;
     record.due_s = due_s;
@@ -193,9 +198,16 @@ class Crew {
     } else if (record.outcome == LoadOutcome::broken && stop_) {
       record.outcome = LoadOutcome::interrupted;
     }
+    const bool failed = record.outcome == LoadOutcome::broken || record.outcome == LoadOutcome::refused;
     keep(std::move(record));
-    if (answer.retry_after_s > 0 && plan_.arrivals == Arrivals::closed_loop) {
-      const double until = time_.now_s() + std::min(answer.retry_after_s, kLongestPause);
+    if (done) pause_s = kFirstPause;
+    double wait_s = answer.retry_after_s;
+    if (failed && wait_s <= 0) {
+      wait_s = pause_s;
+      pause_s = std::min(2 * pause_s, kLongestPause);
+    }
+    if (wait_s > 0 && plan_.arrivals == Arrivals::closed_loop) {
+      const double until = time_.now_s() + std::min(wait_s, kLongestPause);
       time_.wait_until(until, [&] { return stop_.load(); });
     }
     if (!done) return std::nullopt;

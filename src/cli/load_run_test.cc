@@ -157,6 +157,32 @@ TEST(LoadRun, WaitsAsLongAsAnOverloadedServerAsks) {
   EXPECT_DOUBLE_EQ(records[1].start_s, 3);
 }
 
+// A server that is gone, or refuses at once, is not asked all the time: 0.1 s, 0.2 s, ... 5 s between tries.
+TEST(LoadRun, AClosedLoopPausesBehindFailures) {
+  for (const LoadOutcome outcome : {LoadOutcome::broken, LoadOutcome::refused}) {
+    Scene scene;
+    scene.server.takes_s = 0.001;
+    scene.server.spoil = [&](uint64_t, LoadRecord& record) { record.outcome = outcome; };
+    const auto records = scene.run(Steps(1), {.jobs = {}, .duration_s = 60});
+    // Six pauses up to 3.2 s are 6.3 s; then one try every 5 s.
+    EXPECT_GT(records.size(), 15u);
+    EXPECT_LT(records.size(), 20u);
+    EXPECT_GT(records.back().start_s - records[records.size() - 2].start_s, 5);
+  }
+}
+
+TEST(LoadRun, ASuccessMakesThePausesShortAgain) {
+  Scene scene;
+  scene.server.takes_s = 0;
+  scene.server.spoil = [](uint64_t number, LoadRecord& record) {
+    if (number != 2) record.outcome = LoadOutcome::broken;
+  };
+  const auto records = scene.run(Steps(1), {.jobs = 5});
+  ASSERT_EQ(records.size(), 5u);
+  const double starts[] = {0, 0.1, 0.3, 0.3, 0.4};
+  for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(records[i].start_s, starts[i], 1e-9) << i;
+}
+
 TEST(LoadRun, OpenLoopsFollowTheTraceOrTheSeed) {
   Scene traced;
   traced.server.takes_s = 0;

@@ -38,6 +38,7 @@ using std::chrono::milliseconds;
 constexpr int kWrongUsage = 2;
 constexpr std::string_view kScripted = "scripted:";
 constexpr uint32_t kTypicalTokens = 2048;  // of a request that people send
+constexpr milliseconds kLastWords{2000};   // for clients to read that the engine has stopped
 
 void say(const std::string& text) { log(LogLevel::info, printable(text, 4096)); }
 
@@ -134,6 +135,7 @@ Result<Prepared> prepare(const ServeFlags& flags) {
 
 void say_plan(const ServePlan& planned) {
   const MemoryPlan& plan = planned.plan;
+  for (const std::string& one : planned.warnings) log(LogLevel::warning, printable(one, 1000));
   for (const std::string& one : planned.notes) say(one);
   say("Using max model len " + std::to_string(plan.max_model_len) + " (" + plan.max_model_len_reason + ")");
   say("Chunked prefill is enabled with max_num_batched_tokens=" +
@@ -149,11 +151,12 @@ void say_plan(const ServePlan& planned) {
       "/" + gib(static_cast<double>(plan.available_bytes)) + ") GiB for KV cache on node 0: " + planned.pool.reason);
 }
 
-Result<std::unique_ptr<Engine>> load(const Prepared& prepared) {
-  if (prepared.path.empty()) return scripted_engine(prepared.script, prepared.options);
+Result<std::unique_ptr<Engine>> load(const Prepared& prepared, Server& server) {
+  EngineOptions options = prepared.options;
+  options.on_kv_life = server.kv_life_sink();
+  if (prepared.path.empty()) return scripted_engine(prepared.script, options);
   say("loading " + prepared.path);
   Progress progress("loading");
-  EngineOptions options = prepared.options;
   options.progress = [&](size_t done, size_t total) { progress.show(done, total); };
   return Engine::load(prepared.path, options);
 }
@@ -164,6 +167,23 @@ void say_capacity(Engine& engine, const EngineOptions& options) {
   const uint32_t chunk = options.max_num_batched_tokens;
   say(kv_cache_size_line(kv_capacity(layout, info.kv_arena_bytes, info.max_model_len, chunk)));
   if (info.max_model_len > kTypicalTokens) say(kv_typical_line(layout, info.kv_arena_bytes, kTypicalTokens, chunk));
+}
+
+// Until a signal comes, or the engine stops for good: then whoever watches the process shall start another one.
+Result<int> wait_and_drain(Server& server, StopSignals& signals, double limit_s) {
+  if (signals.wait() == 0) {
+    log(LogLevel::error, "Shutting down: the engine has stopped");
+    server.drain(kLastWords);
+  } else {
+    say("Shutting down: no new requests; running ones have " + std::to_string(static_cast<int64_t>(limit_s)) +
+        " s (--shutdown-timeout); a second signal ends them at once");
+    if (!server.drain(milliseconds(static_cast<int64_t>(limit_s * 1000)))) {
+      log(LogLevel::warning, "requests that were still running are ended");
+    }
+  }
+  const Status alive = server.health();
+  if (!alive) return fail(ErrorCode::internal, printable(alive.error().message, 1000) + "; start the server again");
+  return 0;
 }
 
 Result<int> run_server(ServeFlags& flags) {
@@ -180,13 +200,14 @@ Result<int> run_server(ServeFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::listen(flags.serve));
   say("listening at " + server->address() + "; 503 until the model is loaded");
 
-  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load(prepared));
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load(prepared, *server));
   say_capacity(*engine, prepared.options);
   const ReachOptions reach{.address = server->address(),
                            .model = flags.serve.served_model_names.front(),
                            .keys = !flags.serve.api_keys.empty(),
                            .chat = engine->has_chat_template() || !flags.serve.chat_template.empty(),
                            .container = in_container()};
+  server->on_failure([&signals] { signals.give_up(); });
   RETURN_IF_ERROR(
       server->serve(std::move(engine), prepared.options, prepared.plan ? prepared.plan->plan : MemoryPlan{}));
   signals.serving();
@@ -199,14 +220,7 @@ Result<int> run_server(ServeFlags& flags) {
   for (const std::string& line : reach_lines(reach)) say(line);
   say("Application startup complete.");
 
-  signals.wait();
-  const double limit_s = flags.serve.shutdown_timeout_s;
-  say("Shutting down: no new requests; running ones have " + std::to_string(static_cast<int64_t>(limit_s)) +
-      " s (--shutdown-timeout); a second signal ends them at once");
-  if (!server->drain(milliseconds(static_cast<int64_t>(limit_s * 1000)))) {
-    log(LogLevel::warning, "requests that were still running are ended");
-  }
-  return 0;
+  return wait_and_drain(*server, signals, flags.serve.shutdown_timeout_s);
 }
 
 Result<int> serve(CLI::App& app) {

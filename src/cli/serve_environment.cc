@@ -51,12 +51,24 @@ constexpr Variable kVariables[] = {
      KVARTO_SET(f.serve.dev_mode = is_on(v.text()); return {};)},
     {{"VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES", "0: hashes of 32 bytes in KV events, not integers"},
      KVARTO_SET(f.serve.kv_events.full_hashes = !is_on(v.text()); return {};)},
-    {{"VLLM_SKIP_MODEL_NAME_VALIDATION", "Not honoured: give every name to --served-model-name"},
-     KVARTO_SET(if (is_on(v.text())) f.warnings.push_back("is not honoured: give every name to --served-model-name");
-                return {};)},
-    {{"VLLM_ALLOW_LONG_MAX_MODEL_LEN", "Not honoured: positions beyond the model's context give wrong text"},
+    {{"VLLM_SKIP_MODEL_NAME_VALIDATION", "1: requests may name any model; the served one answers"},
+     KVARTO_SET(f.serve.any_model_name = is_on(v.text()); return {};)},
+    {{"VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+      "1: --max-model-len may be more than the model was made for; positions beyond may give wrong text"},
+     KVARTO_SET(f.engine.beyond_context = is_on(v.text()); return {};)},
+    {{"VLLM_MAX_N_SEQUENCES", "Most choices, n, that a request may ask for (16384; never more than --max-num-seqs)"},
+     KVARTO_SET(return set_count(f.serve.max_n, v, 1u);)},
+    {{"VLLM_MAX_COMPLETION_PROMPTS", "Most prompts of one completions request (1024)"},
+     KVARTO_SET(return set_count(f.serve.max_prompts, v, 1u, 65536u);)},
+    {{"VLLM_MAX_STOP_STRINGS", "Most stop strings of a request (4)"},
+     KVARTO_SET(return set_count(f.serve.max_stop_strings, v, 1u, 64u);)},
+    {{"VLLM_USE_SIMPLE_KV_OFFLOAD", "Not honoured: a second tier of KV memory is not built yet"},
      KVARTO_SET(if (is_on(v.text())) {
-       f.warnings.push_back("is not honoured: positions beyond the model's context give wrong text");
+       f.warnings.push_back("is not honoured: a second tier of KV memory is not built yet");
+     } return {};)},
+    {{"VLLM_COMPUTE_NANS_IN_LOGITS", "Not honoured: logits are not looked through for NaNs"},
+     KVARTO_SET(if (is_on(v.text())) {
+       f.warnings.push_back("is not honoured: logits are not looked through for NaNs");
      } return {};)},
     {{"VLLM_ALLOW_RUNTIME_LORA_UPDATING", "Not honoured: there are no adapters yet"},
      KVARTO_SET(if (is_on(v.text())) f.warnings.push_back("is not honoured: there are no adapters yet"); return {};)},

@@ -348,8 +348,13 @@ void settle(ServeLine& line, const std::vector<Given>& given) {
     refuse(line, "--override-generation-config", "", defaults.error().message);
   }
   if (f.serve.auto_tool_choice && f.serve.tool_call_parser.empty()) f.serve.tool_call_parser = "auto";
+  // Lines that nobody sees are not made.
+  f.serve.access_log = f.serve.access_log && std::max(f.log_level, f.http_log_level) <= LogLevel::info;
   if (f.serve.kv_cache_metrics) e.kv_life_sample = f.serve.kv_cache_metrics_sample;
-  f.serve.priority_scheduling = e.scheduling_policy == SchedulingPolicy::priority;
+  f.serve.cache_config = {.gpu_memory_utilization = f.memory.utilization,
+                          .kv_cache_memory_bytes = f.memory.kv_bytes,
+                          .num_gpu_blocks_override = f.memory.blocks,
+                          .user_specified_block_size = f.block_size_given};
   e.record_kv_events = f.serve.kv_events.enabled;
 }
 

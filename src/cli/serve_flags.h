@@ -39,6 +39,7 @@ struct ServeFlags {
   std::string override_generation_config;  // JSON object; empty: none
   std::optional<uint32_t> max_new_tokens;  // llama-server's -n
   LogLevel log_level = LogLevel::info;
+  LogLevel http_log_level = LogLevel::info;  // of the access log, whose lines are `info`
   std::string cpu_list;         // of VLLM_CPU_OMP_THREADS_BIND; empty: all
   uint32_t reserved_cores = 0;  // left for the front end
   std::vector<std::string> warnings;

@@ -225,6 +225,30 @@ Status set_reasoning_parser(ServeFlags& flags, const FlagValue& value) {
   return set_text(flags.serve.reasoning_parser, value);
 }
 
+// uvicorn's levels.
+Status set_http_level(ServeFlags& flags, const FlagValue& value) {
+  ASSIGN_OR_RETURN(const size_t at, choice(value, {"trace", "debug", "info", "warning", "error", "critical"}));
+  flags.http_log_level = at <= 2 ? LogLevel::info : LogLevel::warning;
+  return {};
+}
+
+// "/health,/metrics"
+Status set_paths(std::vector<std::string>& target, const FlagValue& value) {
+  std::vector<std::string> paths;
+  const std::string& text = value.text();
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    std::string path = text.substr(at, end - at);
+    path.erase(0, std::min(path.find_first_not_of(' '), path.size()));
+    path.erase(path.find_last_not_of(' ') + 1);
+    if (!path.empty() && path.front() != '/') return bad_value(value, "a list of paths, such as /health,/metrics");
+    if (!path.empty()) paths.push_back(std::move(path));
+    at = end + 1;
+  }
+  target = std::move(paths);
+  return {};
+}
+
 constexpr FlagRow kFrontend[] = {
     {"--host", value, works, "ADDRESS", "Address to listen at (127.0.0.1; vLLM listens everywhere: --host 0.0.0.0)",
      KVARTO_SET(return set_text(f.serve.http.host, v);)},
@@ -256,7 +280,8 @@ constexpr FlagRow kFrontend[] = {
     {"--allowed-origins", list, works, "JSON", "CORS: origins that browsers may call from ([]; [\"*\"]: any)",
      KVARTO_SET(return set_strings(f.serve.cors.origins, v);)},
     {"--allowed-hosts", list, works, "JSON",
-     "Names by which browsers may reach the dashboard, beside the bound address ([]; [\"*\"]: any)",
+     "Names by which browsers may reach the dashboard and a server without keys, beside the bound address ([]; "
+     "[\"*\"]: any)",
      KVARTO_SET(return set_strings(f.serve.allowed_hosts, v);)},
     {"--allowed-methods", list, works, "JSON", "CORS ([\"*\"])",
      KVARTO_SET(return set_strings(f.serve.cors.methods, v);)},
@@ -264,10 +289,12 @@ constexpr FlagRow kFrontend[] = {
      KVARTO_SET(return set_strings(f.serve.cors.headers, v);)},
     {"--enable-request-id-headers", toggle, works, "", "X-Request-Id in every reply",
      KVARTO_SET(return set_on(f.serve.request_id_headers, v);)},
-    {"--uvicorn-log-level", value, warned, "LEVEL", "there is no line per HTTP request; see --log-level"},
-    {"--disable-uvicorn-access-log", toggle, warned, "",
-     "there is no line per HTTP request, only one per finished generation"},
-    {"--disable-access-log-for-endpoints", value, warned, "LIST", "there is no line per HTTP request"},
+    {"--uvicorn-log-level", value, works, "LEVEL",
+     "trace, debug, info (default): a line per HTTP request; warning, error, critical: none", set_http_level},
+    {"--disable-uvicorn-access-log", toggle, works, "", "No line per HTTP request",
+     KVARTO_SET(return set_off(f.serve.access_log, v);)},
+    {"--disable-access-log-for-endpoints", value, works, "PATH,PATH", "No line for requests of these paths",
+     KVARTO_SET(return set_paths(f.serve.access_log_except, v);)},
     {"--log-config-file", value, warned, "FILE", "see --log-level"},
     {"--disable-fastapi-docs", toggle, works, "", "No /openapi.json", KVARTO_SET(return set_off(f.serve.docs, v);)},
     {"--middleware", list, refused, "CLASS", "no foreign code is run; put a proxy in front", nullptr, false, true},
@@ -277,7 +304,10 @@ constexpr FlagRow kFrontend[] = {
      KVARTO_SET(return set_count<size_t>(f.serve.http.max_headers, v, 8, 65536);)},
     {"--chat-template --chat-template-file", value, works, "FILE|TEXT", "Jinja template instead of the model's own",
      set_chat_template},
-    {"--chat-template-content-format", value, only, "auto", "how contents reach a template is found out from it"},
+    {"--chat-template-content-format", value, works, "auto|string|openai",
+     "How contents of messages reach the template: as it is found to want them (auto), as one text, or as parts",
+     KVARTO_SET(ASSIGN_OR_RETURN(const size_t at, choice(v, {"auto", "string", "openai"}));
+                f.serve.content_format = static_cast<ContentFormat>(at); return {};)},
     {"--trust-request-chat-template", toggle, works, "", "Requests may bring a chat_template",
      KVARTO_SET(return set_on(f.serve.trust_request_chat_template, v);)},
     {"--trust-request-mm-kwargs", toggle, warned, "", "there is no multi-modal input"},
@@ -324,7 +354,7 @@ constexpr FlagRow kFrontend[] = {
 constexpr FlagRow kKvarto[] = {
     {"--threads -t", value, works, "N", "Compute threads (0: one per physical core that may be used)",
      KVARTO_SET(if (v.text() == "-1") return {}; return set_count(f.engine.threads, v, 0, 1024);)},
-    {"--max-step-ms", value, works, "MS", "Longest step while anything decodes (0: 2.5x a step that only decodes)",
+    {"--max-step-ms", value, works, "MS", "Longest step while anything decodes (0: 2.8x a step that only decodes)",
      KVARTO_SET(return set_number(f.engine.max_step_ms, v, 0, 1e9);)},
     {"--priority-aging-ms", value, works, "MS",
      "A waiting request counts as one more important for every so many (10000; 0: never)",
@@ -335,6 +365,10 @@ constexpr FlagRow kKvarto[] = {
      KVARTO_SET(return set_on(f.serve.public_metrics, v);)},
     {"--salt-from-api-key", toggle, works, "", "Cached blocks are shared among requests with the same API key only",
      KVARTO_SET(return set_on(f.serve.salt_from_api_key, v);)},
+    {"--sort-tool-keys", toggle, works, "",
+     "Keys of tools' schemas are sorted before they are rendered, so that clients which spell the same tools in other "
+     "orders share their prefix (off: as the client wrote them)",
+     KVARTO_SET(return set_on(f.serve.sort_tool_keys, v);)},
     {"--strict-fields", toggle, works, "", "Unknown fields of requests are refused, not ignored",
      KVARTO_SET(return set_on(f.serve.strict_fields, v);)},
     {"--max-turns-kept", value, works, "N", "Finished turns whose token ids are kept for the next one (4096)",
@@ -342,7 +376,11 @@ constexpr FlagRow kKvarto[] = {
     {"--volatile-text", value, works, "FILE",
      "Rules (move REGEX, drop REGEX) for changing lines of system prompts, so that what follows is found in the cache",
      KVARTO_SET(return set_text(f.serve.volatile_text, v);)},
-    {"--record", value, refused, "FILE", "recording traces is not built yet; leave it out"},
+    {"--record", value, works, "FILE",
+     "Appends a line per finished request: arrival, lengths and salted block ids, no text; `kvarto bench serve "
+     "--trace` "
+     "reads it",
+     KVARTO_SET(return set_text(f.serve.record, v);)},
     {"--dashboard-text", toggle, works, "", "The dashboard may show prompts, to whoever has a valid key",
      KVARTO_SET(return set_on(f.serve.dashboard_text, v);)},
     {"--max-body-bytes", value, works, "BYTES", "Longest request body (32M)",

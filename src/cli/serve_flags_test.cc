@@ -90,7 +90,6 @@ TEST(ServeFlags, ReachTheirOptions) {
   EXPECT_FALSE(f.engine.enable_prefix_caching);
   EXPECT_EQ(f.engine.seed, 9u);
   EXPECT_EQ(f.engine.logprobs_mode, LogprobsMode::processed_logits);
-  EXPECT_TRUE(f.serve.priority_scheduling);
   EXPECT_EQ(f.engine.watermark, 0.25);
   EXPECT_EQ(f.serve.max_logprobs, UINT32_MAX);
   EXPECT_EQ(f.serve.http.port, 81);
@@ -145,6 +144,10 @@ TEST(ServeFlags, TheEnvironmentComesBelow) {
     if (wanted == "VLLM_HTTP_TIMEOUT_KEEP_ALIVE") return "7";
     if (wanted == "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES") return "0";
     if (wanted == "PYTHONHASHSEED") return "5";
+    if (wanted == "VLLM_SKIP_MODEL_NAME_VALIDATION" || wanted == "VLLM_ALLOW_LONG_MAX_MODEL_LEN") return "1";
+    if (wanted == "VLLM_MAX_N_SEQUENCES") return "3";
+    if (wanted == "VLLM_MAX_COMPLETION_PROMPTS") return "2";
+    if (wanted == "VLLM_MAX_STOP_STRINGS") return "9";
     return nullptr;
   };
   const ServeFlags f = read({"m"}, space);
@@ -153,9 +156,55 @@ TEST(ServeFlags, TheEnvironmentComesBelow) {
   EXPECT_TRUE(f.serve.dev_mode);
   EXPECT_EQ(f.serve.http.keep_alive_limit.count(), 7000);
   EXPECT_TRUE(f.serve.kv_events.full_hashes);
+  EXPECT_TRUE(f.serve.any_model_name && f.engine.beyond_context);
+  EXPECT_EQ(f.serve.max_n, 3u);
+  EXPECT_EQ(f.serve.max_prompts, 2u);
+  EXPECT_EQ(f.serve.max_stop_strings, 9u);
+  const ServeFlags plain = read({"m"});
+  EXPECT_FALSE(plain.serve.any_model_name || plain.engine.beyond_context);
+  EXPECT_EQ(plain.serve.max_stop_strings, 4u);
   const ServeFlags over = read({"m", "--kv-cache-memory-bytes", "64M", "--api-key", "own"}, space);
   EXPECT_EQ(over.memory.kv_bytes, size_t{64} << 20);
   EXPECT_EQ(over.serve.api_keys, Words{"own"});
+}
+
+TEST(ServeFlags, WhatWasSaidOfTheCacheIsToldAsItWas) {
+  const CacheConfigOptions none = read({"m"}).serve.cache_config;
+  EXPECT_FALSE(none.gpu_memory_utilization || none.kv_cache_memory_bytes || none.num_gpu_blocks_override ||
+               none.user_specified_block_size);
+  const CacheConfigOptions all = read({"m", "--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1g",
+                                       "--num-gpu-blocks-override", "7", "--block-size", "16"})
+                                     .serve.cache_config;
+  EXPECT_EQ(all.gpu_memory_utilization, 0.5);
+  EXPECT_EQ(all.kv_cache_memory_bytes, 1'000'000'000u);
+  EXPECT_EQ(all.num_gpu_blocks_override, 7u);
+  EXPECT_TRUE(all.user_specified_block_size);
+}
+
+TEST(ServeFlags, ContentFormats) {
+  EXPECT_EQ(read({"m"}).serve.content_format, ContentFormat::automatic);
+  EXPECT_EQ(read({"m", "--chat-template-content-format", "string"}).serve.content_format, ContentFormat::string);
+  EXPECT_EQ(read({"m", "--chat-template-content-format=openai"}).serve.content_format, ContentFormat::parts);
+}
+
+TEST(ServeFlags, TheAccessLogIsOnUntilSomethingSaysOff) {
+  const auto on = [](const Words& words) {
+    Words all = {"m"};
+    all.insert(all.end(), words.begin(), words.end());
+    return read(all).serve.access_log;
+  };
+  EXPECT_TRUE(on({}));
+  EXPECT_TRUE(on({"--uvicorn-log-level", "debug"}));
+  EXPECT_FALSE(on({"--uvicorn-log-level", "warning"}));
+  EXPECT_FALSE(on({"--log-level", "warning"}));
+  EXPECT_FALSE(on({"--disable-uvicorn-access-log"}));
+  EXPECT_FALSE(on({"--disable-uvicorn-access-log", "--uvicorn-log-level", "info"}));
+  EXPECT_TRUE(on({"--no-disable-uvicorn-access-log"}));
+  EXPECT_NE(refusal({"m", "--uvicorn-log-level", "loud"}).find("critical"), std::string::npos);
+  EXPECT_EQ(read({"m", "--disable-access-log-for-endpoints", "/health, /metrics,"}).serve.access_log_except,
+            (Words{"/health", "/metrics"}));
+  EXPECT_NE(refusal({"m", "--disable-access-log-for-endpoints", "/health,metrics"}).find("/health,/metrics"),
+            std::string::npos);
 }
 
 TEST(ServeFlags, KvEventsAreMergedFromKeys) {

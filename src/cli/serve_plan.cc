@@ -60,16 +60,23 @@ tl::unexpected<Error> beyond_context(uint32_t asked, const ModelConfig& config, 
   return fail(ErrorCode::invalid_argument,
               "--max-model-len " + number(asked) + " is greater than the " + number(config.context_length) +
                   " tokens that the model was made for (" + config.architecture +
-                  ".context_length of its GGUF file); positions beyond give wrong text, so that "
-                  "VLLM_ALLOW_LONG_MAX_MODEL_LEN is not honoured; the estimated maximum model length is " +
-                  number(longest) + ": give --max-model-len " + number(longest) + " or auto");
+                  ".context_length of its GGUF file); positions beyond may give wrong text; the estimated maximum "
+                  "model length is " +
+                  number(longest) + ": give --max-model-len " + number(longest) +
+                  " or auto, or allow it all the same with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1");
 }
 
 // The length is known: `longest` is what the pool holds, at most the context.
 Status settle_length(const ServeFlags& flags, const ModelConfig& config, const KvLayout& layout, uint64_t longest,
                      ServePlan& out) {
   const uint32_t asked = flags.engine.max_model_len;
-  if (asked > config.context_length) return beyond_context(asked, config, longest);
+  if (asked > config.context_length) {
+    if (!flags.engine.beyond_context) return beyond_context(asked, config, longest);
+    out.warnings.push_back("--max-model-len " + number(asked) + " is greater than the " +
+                           number(config.context_length) +
+                           " tokens that the model was made for: positions beyond may give wrong text "
+                           "(VLLM_ALLOW_LONG_MAX_MODEL_LEN is set)");
+  }
   if (asked > longest) {
     const size_t needed = layout.bytes_for_sequence(asked, out.options.max_num_batched_tokens);
     return too_long(asked, needed, out.pool, longest);
@@ -139,7 +146,9 @@ Result<ServePlan> plan_serve(const GgufFile& file, const ServeFlags& flags) {
   free.max_model_len = 0;
   const Result<MemoryPlan> first = plan_for(file, config, layout, free);
   if (!first) return no_memory(first.error().message);
-  free.max_model_len = std::min(flags.engine.max_model_len, config.context_length);
+  const uint32_t most =
+      flags.engine.beyond_context ? std::max(flags.engine.max_model_len, config.context_length) : config.context_length;
+  free.max_model_len = std::min(flags.engine.max_model_len, most);
   const Result<MemoryPlan> wanted = plan_for(file, config, layout, free);
   ASSIGN_OR_RETURN(out.pool, choose_pool(flags.memory, {.available_bytes = first->available_bytes,
                                                         .other_bytes = other_bytes(*first),
@@ -147,8 +156,7 @@ Result<ServePlan> plan_serve(const GgufFile& file, const ServeFlags& flags) {
                                                         .layout = &layout}));
   out.options.kv_cache_memory_bytes = out.pool.bytes;
   out.options.touch_kv = out.pool.asked;
-  const uint64_t longest =
-      longest_that_fits(layout, out.pool.bytes, out.options.max_num_batched_tokens, config.context_length);
+  const uint64_t longest = longest_that_fits(layout, out.pool.bytes, out.options.max_num_batched_tokens, most);
   RETURN_IF_ERROR(settle_length(flags, config, layout, longest, out));
   ASSIGN_OR_RETURN(out.plan, plan_for(file, config, layout, out.options));
   return out;

@@ -33,7 +33,8 @@ struct ServePlan {
   EngineOptions options;  // complete
   MemoryPlan plan;
   Pool pool;
-  std::vector<std::string> notes;  // for the log: how the length was fitted
+  std::vector<std::string> notes;     // for the log: how the length was fitted
+  std::vector<std::string> warnings;  // likewise
 };
 // Errors: nothing fits; the length asked for does not fit, with the largest that does.
 Result<ServePlan> plan_serve(const GgufFile& file, const ServeFlags& flags);

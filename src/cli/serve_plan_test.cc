@@ -78,6 +78,25 @@ TEST_F(PlanServe, LengthsBeyondTheContextAreRefusedWithTheLargest) {
   }
 }
 
+TEST_F(PlanServe, LengthsBeyondTheContextAreTakenWithAWarningWhereTheyAreAllowed) {
+  ServeFlags flags;
+  flags.engine.max_model_len = 4096;
+  flags.engine.beyond_context = true;
+  flags.memory.blocks = 4096 / 16;
+  const Result<ServePlan> plan = plan_serve(*file, flags);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->plan.max_model_len, 4096u);
+  ASSERT_EQ(plan->warnings.size(), 1u);
+  EXPECT_NE(plan->warnings[0].find("4096 is greater than the 2048 tokens"), std::string::npos) << plan->warnings[0];
+  flags.memory.blocks = 3200 / 16;
+  const Result<ServePlan> small = plan_serve(*file, flags);
+  ASSERT_FALSE(small);
+  EXPECT_NE(small.error().message.find("estimated maximum model length is 3200"), std::string::npos)
+      << small.error().message;
+  flags.engine.max_model_len = 1024;
+  EXPECT_TRUE(plan_serve(*file, flags)->warnings.empty());
+}
+
 TEST_F(PlanServe, LengthsThatThePoolCannotHoldAreRefusedWithTheLargest) {
   ServeFlags flags;
   flags.engine.max_model_len = 2048;

@@ -6,14 +6,13 @@
 
 #include "base/file.h"
 #include "format/printable.h"
-#include "server/openapi.h"
+#include "server/routes.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 // For a shell between single quotes.
 std::string single_quoted(const std::string& text) {
@@ -66,7 +65,7 @@ std::vector<std::string> route_lines(bool dev_mode) {
   std::vector<std::string> lines;
   for (const RouteInfo& route : server_routes()) {
     if (route.dev && !dev_mode) continue;
-    lines.push_back("Route: " + std::string(route.path) + ", Methods: " + std::string(route.method));
+    lines.push_back("Route: " + std::string(route.path) + ", Methods: " + std::string(route.methods));
   }
   return lines;
 }

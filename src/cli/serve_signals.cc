@@ -37,8 +37,14 @@ void StopSignals::serving() {
 
 int StopSignals::wait() {
   std::unique_lock lock(mutex_);
-  came_.wait(lock, [this] { return first_ != 0; });
+  came_.wait(lock, [this] { return first_ != 0 || given_up_; });
   return first_;
+}
+
+void StopSignals::give_up() {
+  const std::lock_guard lock(mutex_);
+  given_up_ = true;
+  came_.notify_all();
 }
 
 void StopSignals::watch() {

@@ -18,8 +18,10 @@ class StopSignals {
 
   // Until then there is nothing to end in order: the first signal ends the process.
   void serving();
-  // Waits for the first signal and returns its number. Main thread.
+  // Waits for the first signal and returns its number; 0: give_up() was called before. Main thread.
   int wait();
+  // Ends wait(). Any thread.
+  void give_up();
 
  private:
   void watch();
@@ -28,7 +30,7 @@ class StopSignals {
   std::mutex mutex_;
   std::condition_variable came_;
   int first_ = 0;
-  bool serving_ = false, stopping_ = false;
+  bool serving_ = false, given_up_ = false, stopping_ = false;
   std::thread thread_;  // last: it uses the above
 };
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/printable.h"
+#include "text/json_tree.h"
 #include "text/unicode.h"
 
 namespace kvarto {
@@ -55,7 +56,7 @@ class Builder {
           std::vector<ApiPrompt>* prompts)
       : limits_(limits), prefix_(std::move(prefix)), deepest_(deepest), ids_field_(ids_field), prompts_(prompts) {}
 
-  Json take() { return std::move(root_); }
+  Json take() { return tree_.take(); }
   const std::optional<ApiError>& error() const { return error_; }
 
   // --- events, as nlohmann's SAX interface names them
@@ -71,19 +72,24 @@ class Builder {
   }
   bool string(std::string& value) { return put(std::move(value)); }
   bool binary(Json::binary_t&) { return false; }  // not of JSON texts
-  bool start_object(size_t) { return open(Json::object()); }
+  bool start_object(size_t) {
+    if (!may_open("an object")) return false;
+    tree_.open_object();
+    return true;
+  }
   bool start_array(size_t) {
-    if (ids_depth_ == 0 && frames_.size() == 1 && prompts_ != nullptr && frames_[0].key == ids_field_.name) {
+    if (ids_depth_ == 0 && tree_.depth() == 1 && prompts_ != nullptr && tree_.key_at(0) == ids_field_.name) {
       return begin_ids();
     }
     if (ids_depth_ == 1) return begin_list();
-    return open(Json::array());
+    if (!may_open("an array")) return false;
+    tree_.open_array();
+    return true;
   }
   bool key(std::string& name) {
-    Frame& frame = frames_.back();
-    frame.key = std::move(name);
-    const bool is_bias = frames_.size() == 2 && frames_[0].key == "logit_bias";
-    if (frame.value.size() < limits_.max_keys || is_bias) return true;
+    tree_.key(std::move(name));
+    const bool is_bias = tree_.depth() == 2 && tree_.key_at(0) == "logit_bias";
+    if (tree_.size() < limits_.max_keys || is_bias) return true;
     return refuse("an object has more than " + std::to_string(limits_.max_keys) + " keys");
   }
   bool end_object() { return keys_differ() && close(); }
@@ -95,8 +101,7 @@ class Builder {
     return close();
   }
   bool parse_error(size_t byte, const std::string&, const Json::exception& error) {
-    constexpr int kNumberOutOfRange = 406;
-    if (error.id == kNumberOutOfRange) {
+    if (error.id == kJsonNumberOutOfRange) {
       return refuse("a number is beyond the range of floating point; give a finite one");
     }
     byte_ = byte;
@@ -106,11 +111,6 @@ class Builder {
   size_t byte() const { return byte_; }
 
  private:
-  struct Frame {
-    Json value;
-    std::string key;  // of an object: the current one
-  };
-
   bool refuse(std::string message, bool as_type_error = true) {
     const std::string where = path();
     message = (where.empty() ? "the body" : where) + ": " + std::move(message);
@@ -120,14 +120,7 @@ class Builder {
 
   // Where the next value goes.
   std::string path() const {
-    std::string out = prefix_;
-    for (const Frame& frame : frames_) {
-      if (frame.value.is_array()) {
-        out += '[' + std::to_string(frame.value.size()) + ']';
-      } else {
-        out += (out.empty() ? "" : ".") + printable(frame.key);
-      }
-    }
+    std::string out = tree_.path(prefix_);
     if (ids_depth_ == 0) return out;
     if (flat_) return out + '[' + std::to_string(prompts_->back().ids.size()) + ']';
     if (ids_depth_ == 1) return out + '[' + std::to_string(prompts_->size()) + ']';
@@ -136,49 +129,34 @@ class Builder {
 
   bool put(Json value) {
     if (ids_depth_ > 0) return put_prompt(std::move(value));
-    if (++values_ > limits_.max_values) {
-      return refuse("the body has more than " + std::to_string(limits_.max_values) + " values; send less at once");
-    }
-    if (frames_.empty()) {
-      root_ = std::move(value);
-      return true;
-    }
-    Frame& frame = frames_.back();
-    if (frame.value.is_array()) {
-      frame.value.push_back(std::move(value));
-    } else {
-      // Not operator[], which searches all keys before: a key that comes twice is found at the end.
-      frame.value.get_ptr<Json::object_t*>()->push_back({std::move(frame.key), std::move(value)});
-    }
+    if (!count()) return false;
+    tree_.put(std::move(value));
     return true;
   }
 
-  bool open(Json empty) {
-    if (ids_depth_ > 0) return refuse("must be a token id, or of the kind of the entries before, got " + shown(empty));
-    if (frames_.size() == deepest_) {
-      return refuse("the JSON is nested deeper than " + std::to_string(deepest_) + " levels");
+  bool count() {
+    if (++values_ <= limits_.max_values) return true;
+    return refuse("the body has more than " + std::to_string(limits_.max_values) + " values; send less at once");
+  }
+
+  bool may_open(std::string_view what) {
+    if (ids_depth_ > 0) {
+      return refuse("must be a token id, or of the kind of the entries before, got " + std::string(what));
     }
-    frames_.push_back({std::move(empty), {}});
-    return true;
+    if (tree_.depth() < deepest_) return true;
+    return refuse("the JSON is nested deeper than " + std::to_string(deepest_) + " levels");
   }
 
   bool close() {
-    Json value = std::move(frames_.back().value);
-    frames_.pop_back();
-    return put(std::move(value));
+    if (!count()) return false;
+    tree_.close();
+    return true;
   }
 
   bool keys_differ() {
-    const auto& pairs = *frames_.back().value.get_ptr<const Json::object_t*>();
-    if (pairs.size() < 2) return true;
-    std::vector<const std::string*> keys;
-    keys.reserve(pairs.size());
-    for (const auto& pair : pairs) keys.push_back(&pair.first);
-    std::sort(keys.begin(), keys.end(), [](const auto* a, const auto* b) { return *a < *b; });
-    const auto twin =
-        std::adjacent_find(keys.begin(), keys.end(), [](const auto* a, const auto* b) { return *a == *b; });
-    if (twin == keys.end()) return true;
-    frames_.back().key = **twin;
+    const std::string* twin = tree_.repeated_key();
+    if (twin == nullptr) return true;
+    tree_.key(*twin);
     return refuse("this key comes twice in one object; give it once");
   }
 
@@ -240,8 +218,7 @@ class Builder {
   const size_t deepest_;
   const IdsField ids_field_;
   std::vector<ApiPrompt>* const prompts_;
-  std::vector<Frame> frames_;
-  Json root_;
+  JsonTree tree_;
   size_t values_ = 0, ids_ = 0, byte_ = 0;
   int ids_depth_ = 0;  // inside the field of ids: 1 or 2
   bool flat_ = false;  // it is one list of ids

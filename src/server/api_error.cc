@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/inbox.h"
 #include "format/printable.h"
 #include "server/api_fields.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -140,6 +142,7 @@ ApiError max_tokens_error(std::string field, int64_t max_tokens, uint32_t max_mo
 }
 
 ApiError api_error(const Error& error) {
+  if (is_inbox_full(error)) return overloaded(error.message, 1);
   switch (error.code) {
     case ErrorCode::invalid_argument:
     case ErrorCode::unsupported:
@@ -162,7 +165,7 @@ std::string error_body(const ApiError& error) {
   Json inner{{"message", error.message}, {"type", error.type}, {"param", nullptr}, {"code", error.status}};
   if (error.param) inner["param"] = *error.param;
   if (!error.code.empty()) inner["code"] = error.code;
-  return Json{{"error", std::move(inner)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump({{"error", std::move(inner)}});
 }
 
 ServerReply json_reply(int status, std::string body) {

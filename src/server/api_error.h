@@ -49,8 +49,9 @@ ApiError empty_prompt();
 // `field`: max_tokens or max_completion_tokens.
 ApiError max_tokens_error(std::string field, int64_t max_tokens, uint32_t max_model_len);
 
-// Of the engine: invalid_argument, unsupported, corrupt and out_of_memory are 400, not_found 404, cancelled 503, all
-// others 500 without paths and addresses of this machine.
+// Of the engine: a full inbox is an overload; invalid_argument, unsupported, corrupt and out_of_memory (what can never
+// fit, with the numbers) are 400, not_found 404, cancelled 503, all others 500 without paths and addresses of this
+// machine.
 ApiError api_error(const Error& error);
 
 // {"error":{"message","type","param","code"}}; `code` is the status unless the error has one of its own.

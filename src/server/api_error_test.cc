@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/inbox.h"
+
 namespace kvarto {
 namespace {
 
@@ -82,6 +84,11 @@ TEST(ApiError, StatusOfTheEnginesErrors) {
   EXPECT_EQ(status(ErrorCode::cancelled), 503);
   EXPECT_EQ(status(ErrorCode::io), 500);
   EXPECT_EQ(status(ErrorCode::internal), 500);
+  const ApiError full = api_error(inbox_full());
+  EXPECT_EQ(full.status, 503);
+  EXPECT_EQ(full.code, "server_overloaded");
+  EXPECT_EQ(full.retry_after_s, 1u);
+  EXPECT_TRUE(full.message.starts_with("65536 requests are waiting"));
   EXPECT_EQ(api_error({ErrorCode::invalid_argument, "temperature 3 is not in [0, 2]"}).param, "temperature");
   EXPECT_EQ(api_error({ErrorCode::invalid_argument, "the prompt is empty"}).param, std::nullopt);
 }

@@ -1,5 +1,6 @@
 #include "server/api_messages.h"
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "format/printable.h"
@@ -10,7 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kLongestName = 256;
 // Levels above the arguments of a tool call inside `messages`.
 constexpr size_t kLevelsAboveArguments = 5;
 constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
@@ -43,14 +43,12 @@ ApiStatus function_name(Json& function, const std::string& path) {
   if (name == nullptr) return missing(path + ".name");
   if (!name->is_string()) return wrong(path + ".name", "a string", *name);
   const auto& text = name->get_ref<const std::string&>();
-  if (!text.empty() && text.size() <= kLongestName) return {};
+  if (!text.empty() && text.size() <= kLongestFunctionName) return {};
   return tl::unexpected(bad_field(path + ".name", path + ".name has " + std::to_string(text.size()) +
-                                                      " bytes; it must have 1 to " + std::to_string(kLongestName)));
+                                                      " bytes; it must have 1 to " + std::to_string(kLongestFunctionName)));
 }
 
-// Text of an array of parts.
-ApiResult<std::string> join_parts(Json& parts, const std::string& path) {
-  std::string text;
+ApiStatus check_parts(Json& parts, const std::string& path) {
   for (size_t i = 0; i < parts.size(); ++i) {
     Json& part = parts[i];
     const std::string here = at(path, i);
@@ -66,10 +64,9 @@ ApiResult<std::string> join_parts(Json& parts, const std::string& path) {
     const Json* value = member(part, "text");
     if (value == nullptr) return missing(here + ".text");
     if (!value->is_string()) return wrong(here + ".text", "a string", *value);
-    if (i > 0) text += '\n';
-    text += value->get_ref<const std::string&>();
+    part = {{"type", "text"}, {"text", std::move(*member(part, "text"))}};
   }
-  return text;
+  return {};
 }
 
 ApiStatus read_content(Json& message, const std::string& path) {
@@ -77,9 +74,7 @@ ApiStatus read_content(Json& message, const std::string& path) {
   if (content == nullptr || content->is_null()) {
     message["content"] = "";
   } else if (content->is_array()) {
-    ApiResult<std::string> text = join_parts(*content, path + ".content");
-    if (!text) return tl::unexpected(std::move(text.error()));
-    *content = *std::move(text);
+    return check_parts(*content, path + ".content");
   } else if (!content->is_string()) {
     return wrong(path + ".content", "a string, null or an array of parts", *content);
   }
@@ -124,6 +119,19 @@ ApiStatus read_tool_calls(Json& message, const ApiLimits& limits, const std::str
   return {};
 }
 
+// Replies have had it under both names, and templates look for either.
+ApiStatus read_reasoning(Json& message, const std::string& path) {
+  constexpr std::string_view kNames[] = {"reasoning", "reasoning_content"};
+  for (const std::string_view name : kNames) RETURN_IF_API_ERROR(optional_string(message, name, path));
+  for (const auto& [given, other] : {std::pair(kNames[0], kNames[1]), std::pair(kNames[1], kNames[0])}) {
+    const Json* text = member(message, given);
+    if (text == nullptr || text->is_null() || member(message, other) != nullptr) continue;
+    Json copy = *text;
+    message[std::string(other)] = std::move(copy);
+  }
+  return {};
+}
+
 ApiStatus read_message(Json& message, const ApiLimits& limits, const std::string& path) {
   if (!message.is_object()) return wrong(path, "an object with role and content", message);
   const Json* role = member(message, "role");
@@ -134,10 +142,39 @@ ApiStatus read_message(Json& message, const ApiLimits& limits, const std::string
   RETURN_IF_API_ERROR(optional_string(message, "name", path));
   RETURN_IF_API_ERROR(optional_string(message, "tool_call_id", path));
   RETURN_IF_API_ERROR(read_content(message, path));
+  RETURN_IF_API_ERROR(read_reasoning(message, path));
   return read_tool_calls(message, limits, path);
 }
 
+// All keys sorted, at every level, but for `first`, which come in front.
+Json arranged(const Json& object, std::initializer_list<const char*> first) {
+  Json sorted = nlohmann::json(object);  // which keeps keys by name
+  Json out = Json::object();
+  for (const char* name : first) {
+    if (const auto found = sorted.find(name); found != sorted.end()) {
+      out[name] = std::move(*found);
+      sorted.erase(name);
+    }
+  }
+  out.update(sorted);
+  return out;
+}
+
+// One spelling of a tool: the keys of its schema sorted, its own as OpenAI's documentation has them.
+Json sorted_tool(const Json& tool) {
+  Json out = arranged(tool, {"type", "function"});
+  out["function"] = arranged(out["function"], {"name", "description", "parameters"});
+  return out;
+}
+
 }  // namespace
+
+std::string content_text(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) text += (i > 0 ? "\n" : "") + content[i]["text"].get<std::string>();
+  return text;
+}
 
 ApiStatus read_messages(Json& messages, const ApiLimits& limits, ApiRequest& out) {
   if (!messages.is_array()) return wrong("messages", "an array of messages", messages);
@@ -152,7 +189,7 @@ ApiStatus read_messages(Json& messages, const ApiLimits& limits, ApiRequest& out
     RETURN_IF_API_ERROR(read_message(messages[i], limits, at("messages", i)));
   }
   out.last_role = messages.back()["role"].get<std::string>();
-  out.last_content = messages.back()["content"].get<std::string>();
+  out.last_content = content_text(messages.back()["content"]);
   out.messages = messages.dump();
   return {};
 }
@@ -182,6 +219,7 @@ ApiStatus read_tools(Json& tools, const ApiLimits& limits, ApiRequest& out) {
     if (parameters != nullptr && !parameters->is_null() && !parameters->is_object()) {
       return wrong(here + ".function.parameters", "an object", *parameters);
     }
+    if (limits.sort_tool_keys) tool = sorted_tool(tool);
   }
   out.tools = tools.dump();
   return {};

@@ -163,6 +163,7 @@ ApiStatus ignore(std::string_view name, const ApiLimits& limits, ApiRequest& out
   if (limits.strict_fields) {
     return refuse(shown, "field " + kvarto::quoted(name, 64) + " is unknown here; leave it out (--strict-fields)");
   }
+  ++out.ignored_count;
   if (out.ignored.size() < kMostNames) out.ignored.push_back(shown);
   return {};
 }
@@ -286,10 +287,7 @@ ApiStatus settle_tools(Draft& d, const ApiLimits& limits) {
 
 ApiStatus settle_length(Draft& d, const ApiLimits& limits) {
   ApiRequest& out = d.out;
-  if (d.completion_tokens) {
-    out.max_tokens = static_cast<uint32_t>(*d.completion_tokens);
-    out.max_tokens_field = "max_completion_tokens";
-  }
+  if (d.completion_tokens) out.max_tokens = static_cast<uint32_t>(*d.completion_tokens);
   if (out.route == ApiRoute::completions) {
     if (!out.max_tokens) out.max_tokens = SamplingParams().max_tokens;
     if (*out.max_tokens == 0 && !out.echo) {

@@ -42,6 +42,7 @@ struct ApiLimits {
   size_t max_keys = 1024;             // of one object, logit_bias aside
   bool strict_fields = false;         // unknown fields are refused
   bool trust_chat_template = false;
+  bool sort_tool_keys = false;  // of the schemas of tools
   bool priority_scheduling = false;
   bool tool_calls = false;                  // tool calls are parsed from the output
   bool return_tokens_as_token_ids = false;  // unless the request says otherwise
@@ -61,10 +62,10 @@ struct ApiRequest {
 
   // --- prompt
   std::vector<ApiPrompt> prompts;  // completions; of /tokenize one text, of /detokenize one list of ids
-  // JSON texts for the chat template, key order kept; empty: not given. Content of messages is text (parts are joined,
-  // null is empty); arguments of tool calls are objects.
+  // JSON texts for the chat template, key order kept (see sort_tool_keys); empty: not given. Content of messages is
+  // text (null is empty) or an array of {"type": "text", "text": ...}; arguments of tool calls are objects.
   std::string messages, tools, documents, chat_template_kwargs;
-  std::string last_role, last_content;  // of the last message
+  std::string last_role, last_content;  // of the last message; parts are joined
   std::string chat_template;            // instead of the model's
   bool add_generation_prompt = true, continue_final_message = false;
   bool add_special_tokens = true;
@@ -75,7 +76,6 @@ struct ApiRequest {
   SamplingParams sampling;
   std::vector<std::string> bad_words;
   std::optional<uint32_t> max_tokens;  // nullopt: the rest of the context. 0: only the prompt is scored and echoed
-  std::string_view max_tokens_field = "max_tokens";  // which name the request used
   int32_t priority = 0;
   std::string cache_salt;  // empty: none
 
@@ -94,7 +94,8 @@ struct ApiRequest {
 
   // --- for the log and the reply's headers
   std::vector<std::string> ignored;   // unknown fields, printable; at most 32
-  std::vector<std::string> warnings;  // values that were changed
+  uint64_t ignored_count = 0;         // all of them
+  std::vector<std::string> warnings;  // values that were changed, for the log: each begins with the field's name
 };
 
 // Errors: ApiError with status 400 and the field in `param` wherever there is one.

@@ -43,42 +43,82 @@ std::string string_at(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// A message's content: one text, or those of its parts.
+std::vector<std::string> contents_of(const Json& message) {
+  const auto content = message.is_object() ? message.find("content") : message.end();
+  if (content == message.end() || !content->is_array()) return {string_at(message, "content")};
+  std::vector<std::string> texts;
+  for (const Json& part : *content) texts.push_back(string_at(part, "text"));
+  return texts;
+}
+
+// Looks for pieces of a text, each behind the one before. What is not there costs a pass over the rest of the text, so
+// there is a limit to all passes together.
+class ForwardSearch {
+ public:
+  explicit ForwardSearch(std::string_view text) : text_(text) {}
+
+  size_t find(std::string_view wanted, size_t from) {
+    if (over()) return std::string_view::npos;
+    // Of long pieces the beginning is looked for, and only where that is first found the rest is compared.
+    const size_t at = text_.find(wanted.substr(0, kKeyBytes), from);
+    looked_at_ += std::min(at, text_.size()) - std::min(from, text_.size());
+    return at != std::string_view::npos && text_.substr(at).starts_with(wanted) ? at : std::string_view::npos;
+  }
+  bool over() const { return looked_at_ > 4 * text_.size() + kMostBytes; }
+
+ private:
+  static constexpr size_t kKeyBytes = 64, kMostBytes = 64 << 20;
+
+  std::string_view text_;
+  size_t looked_at_ = 0;
+};
+
 // Contents are looked for one behind the other, each behind its role's name where the template shows that: a short
 // content must not be found in the template's own words. What the template has changed is not found and has no span.
 std::vector<Span> spans_of(std::string_view text, const Json& messages) {
   std::vector<Span> spans;
+  ForwardSearch search(text);
   size_t from = 0;
   uint32_t index = 0;
   for (const Json& message : messages) {
-    const std::string role = string_at(message, "role"), content = string_at(message, "content");
-    const std::string_view wanted = trimmed(content);
+    if (search.over()) break;
+    const std::string role = string_at(message, "role");
     const uint32_t i = index++;
-    if (wanted.empty()) continue;
-    const size_t heading = role.empty() ? std::string_view::npos : text.find(role, from);
-    size_t begin = heading == std::string_view::npos ? heading : text.find(wanted, heading + role.size());
-    if (begin == std::string_view::npos) begin = text.find(wanted, from);
-    if (begin == std::string_view::npos) continue;
-    from = begin + wanted.size();
-    spans.push_back({i, role, begin, from});
+    size_t heading = role.empty() ? std::string_view::npos : search.find(role, from);
+    for (const std::string& content : contents_of(message)) {
+      const std::string_view wanted = trimmed(content);
+      if (wanted.empty()) continue;
+      size_t begin = heading == std::string_view::npos ? heading : search.find(wanted, heading + role.size());
+      if (begin == std::string_view::npos) begin = search.find(wanted, from);
+      if (begin == std::string_view::npos) continue;
+      from = begin + wanted.size();
+      if (!spans.empty() && spans.back().index == i) {
+        spans.back().end = from;  // a further part
+      } else {
+        spans.push_back({i, role, begin, from});
+      }
+      heading = std::string_view::npos;
+    }
   }
   return spans;
 }
 
-// The tool whose name is the last one that begins before `offset`, outside messages.
+// The tool whose name is the last one that begins before `offset`, outside messages; templates show tools in order.
 std::optional<uint32_t> tool_at(std::string_view text, const Json& tools, size_t offset, size_t from, size_t to) {
   std::optional<uint32_t> found;
-  size_t last = 0;
+  ForwardSearch search(text.substr(0, to));
   uint32_t index = 0;
   for (const Json& tool : tools) {
     const uint32_t i = index++;
     const bool wrapped = tool.is_object() && tool.contains("function");
     const std::string name = string_at(wrapped ? tool["function"] : tool, "name");
     if (name.empty()) continue;
-    const size_t at = text.substr(0, to).find(name, from);
-    if (at != std::string_view::npos && at <= offset && (!found || at > last)) {
-      found = i;
-      last = at;
-    }
+    const size_t at = search.find(name, from);
+    if (at == std::string_view::npos && !search.over()) continue;
+    if (at > offset) break;  // as are all that follow
+    found = i;
+    from = at + name.size();
   }
   return found;
 }

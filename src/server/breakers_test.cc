@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 
 namespace kvarto {
@@ -100,6 +101,44 @@ TEST(LocateParting, ToolsByTheirNames) {
   EXPECT_EQ(chat.locate("# Tools").place, PromptPlace::template_text);
 }
 
+// What a template leaves out is looked for a few times only, whatever the request has of it.
+TEST(LocateParting, ManyContentsThatAreNotThereCostLittle) {
+  std::string messages = "[";
+  for (int i = 0; i < 16'000; ++i) messages += R"({"role": "absent", "content": "nowhere"}, )";
+  messages += R"({"role": "user", "content": "Hi"}])";
+  std::string tools = "[";
+  for (int i = 0; i < 1000; ++i) tools += std::string(i > 0 ? ", " : "") + R"({"name": "missing"})";
+  tools += "]";
+  std::string text = "<user>Hi";
+  for (int i = 0; i < 1 << 22; ++i) text += 'a';
+  // 50,000 passes over 4 MiB would take a minute; a watchdog, no measure.
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<size_t> ends = {text.size() - 2, text.size()};
+  const BrokenLine at = locate_parting(
+      text, ends, {.ids = {}, .near = {.matched_tokens = 1}, .messages = messages, .tools = tools});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(at.place, PromptPlace::template_text);
+}
+
+// Tools are looked for in their order: a name in another tool's description is not that tool.
+TEST(LocateParting, ANameInAnotherToolsDescription) {
+  const Chat chat(R"({"name": "weather", "see": "clock"} {"name": "zones"} {"name": "clock", "b": 2}<user>Hi)",
+                  R"([{"role": "user", "content": "Hi"}])",
+                  R"([{"name": "weather"}, {"name": "zones"}, {"name": "clock"}])");
+  EXPECT_EQ(chat.locate("\"b\"").index, 2u);
+  EXPECT_EQ(chat.locate("zones\"}").index, 1u);
+}
+
+// Two texts that begin alike over many bytes are told apart without comparing them at every byte.
+TEST(LocateParting, ALongRunOfOneLetter) {
+  const std::string run(4 << 20, 'a');
+  const Chat chat("<user>" + run + "</s>", R"([{"role": "user", "content": ")" + run.substr(run.size() / 2) +
+                                               R"(b"}, {"role": "user", "content": "aaa"}])");
+  const auto begin = std::chrono::steady_clock::now();  // a watchdog, no measure
+  EXPECT_EQ(chat.locate("</s>").place, PromptPlace::template_text);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
 // A short content must not be taken for the template's own words.
 TEST(LocateParting, ShortContentsBehindTheirRole) {
   const Chat chat("<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n",
@@ -108,6 +147,19 @@ TEST(LocateParting, ShortContentsBehindTheirRole) {
   EXPECT_EQ(chat.locate("s<|").place, PromptPlace::message);
   EXPECT_TRUE(chat.locate("u<|").usual);
   EXPECT_FALSE(chat.locate("user").usual);
+}
+
+TEST(LocateParting, ContentsOfParts) {
+  const Chat chat("<user>[one][two 7][three]</s><assistant>four</s><user>Hi",
+                  R"([{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two 7"},
+                       {"type": "text", "text": "three"}]},
+                      {"role": "assistant", "content": "four"}, {"role": "user", "content": "Hi"}])");
+  const BrokenLine at = chat.locate("7");
+  EXPECT_EQ(at.place, PromptPlace::message);
+  EXPECT_EQ(at.role, "user");
+  EXPECT_EQ(at.index, 0u);
+  EXPECT_EQ(chat.line(at), "one][two 7][three");
+  EXPECT_EQ(chat.locate("four").index, 1u);
 }
 
 TEST(LocateParting, PromptsThatAreNoChat) {

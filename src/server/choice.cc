@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <random>
 
+#include "base/random.h"
 #include "server/api_body.h"
 #include "server/reply_json.h"
 
@@ -27,11 +27,6 @@ Json chat_logprob(const Engine& engine, const ChoiceOptions& options, const Toke
   return {{"token", shown_token(engine, at.token, options.tokens_as_ids)},
           {"logprob", finite(at.logprob)},
           {"bytes", bytes_of(engine.piece(at.token, true))}};
-}
-
-uint64_t random_bits() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  return random();
 }
 
 void add_parsed(ChoiceDelta& delta, AnswerDelta parsed, bool parallel) {

@@ -48,6 +48,8 @@ class Choice {
 
   const uint32_t index;
   bool role_sent = false, ids_sent = false;
+  bool ended = false;  // its last chunk went out
+  std::string echo;    // of the prompt, in front of the next chunk's text
   // Gathered until the next chunk goes out.
   std::string pending_text;
   std::vector<TokenId> pending_tokens;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <span>
 
+#include "base/ascii.h"
 #include "format/printable.h"
 #include "server/api_error.h"
 
@@ -58,12 +58,6 @@ const Asset* find_asset(std::string_view path) {
   return found == assets().end() ? nullptr : &*found;
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
 bool all_digits(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -81,12 +75,12 @@ std::optional<Authority> parse_authority(std::string_view text) {
   if (text.starts_with('[')) {
     end = text.find(']');
     if (end == std::string_view::npos) return std::nullopt;
-    out.host = lower(text.substr(1, end - 1));
+    out.host = ascii_lower(text.substr(1, end - 1));
     out.bracketed = true;
     ++end;
   } else {
     end = std::min(text.find(':'), text.size());
-    out.host = lower(text.substr(0, end));
+    out.host = ascii_lower(text.substr(0, end));
     if (out.host.ends_with('.')) out.host.pop_back();
   }
   if (end < text.size()) {
@@ -116,7 +110,7 @@ bool is_address(const Authority& authority) {
 
 std::string unbracketed(std::string_view host) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return lower(host);
+  return ascii_lower(host);
 }
 
 ServerReply forbidden(std::string message) { return error_reply(status_error(403, std::move(message))); }
@@ -158,7 +152,7 @@ bool allowed_host(std::string_view host, const HostRules& rules) {
 bool same_origin(std::string_view origin, std::string_view host) {
   const size_t scheme_end = origin.find("://");
   if (scheme_end == std::string_view::npos) return false;  // "null": a sandboxed frame, a file
-  const std::string scheme = lower(origin.substr(0, scheme_end));
+  const std::string scheme = ascii_lower(origin.substr(0, scheme_end));
   if (scheme != "http" && scheme != "https") return false;
   std::optional<Authority> from = parse_authority(origin.substr(scheme_end + 3)), here = parse_authority(host);
   if (!from || !here) return false;
@@ -168,14 +162,23 @@ bool same_origin(std::string_view origin, std::string_view host) {
   return from->host == here->host && from->port == here->port;
 }
 
-std::optional<ServerReply> refuse_foreign(const ServerRequest& request, const HostRules& rules) {
+bool from_browser(const ServerRequest& request) {
+  const std::string* agent = request.header("User-Agent");
+  return request.header("Origin") != nullptr || request.header("Sec-Fetch-Site") != nullptr ||
+         (agent != nullptr && agent->starts_with("Mozilla/"));
+}
+
+std::optional<ServerReply> refuse_host(const ServerRequest& request, const HostRules& rules) {
   const std::string* host = request.header("Host");
-  if (host == nullptr || !allowed_host(*host, rules)) {
-    return forbidden("This server is not called \"" + printable(host == nullptr ? "" : *host) +
-                     "\"; use its address, or name it with --allowed-hosts");
-  }
+  if (host != nullptr && allowed_host(*host, rules)) return std::nullopt;
+  return forbidden("This server is not called \"" + printable(host == nullptr ? "" : *host) +
+                   "\"; use its address, or name it with --allowed-hosts");
+}
+
+std::optional<ServerReply> refuse_foreign(const ServerRequest& request, const HostRules& rules) {
+  if (auto refused = refuse_host(request, rules)) return refused;
   const std::string* origin = request.header("Origin");
-  if (origin != nullptr && !same_origin(*origin, *host)) {
+  if (origin != nullptr && !same_origin(*origin, *request.header("Host"))) {
     return forbidden("The page \"" + printable(*origin) + "\" is not of this server");
   }
   return std::nullopt;

@@ -30,6 +30,11 @@ struct HostRules {
 bool allowed_host(std::string_view host, const HostRules& rules);
 // Whether a request with `origin` (its Origin header) comes from a page of this server, as `host` names it.
 bool same_origin(std::string_view origin, std::string_view host);
+// Whether a browser sent the request. One tells the origin wherever something may change, and, to servers that it
+// trusts, which site asks; its own name goes with all requests. (Node's fetch sends Sec-Fetch-Mode, but none of these.)
+bool from_browser(const ServerRequest& request);
+// 403 with the reason for a Host that is not allowed.
+std::optional<ServerReply> refuse_host(const ServerRequest& request, const HostRules& rules);
 // 403 with the reason for a request that another site's page sends: a Host that is not allowed, or an Origin that is
 // not this server. Browsers send an Origin with what may change something, and with what other origins ask for.
 std::optional<ServerReply> refuse_foreign(const ServerRequest& request, const HostRules& rules);

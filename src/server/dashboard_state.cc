@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "text/json_text.h"
+
 namespace kvarto {
 namespace {
 
@@ -114,7 +116,7 @@ Json requests_of(const DashboardState& state) {
   for (const RequestRow& row : state.requests) {
     const uint64_t until = row.end_us > 0 ? row.end_us : state.now_us;
     out.push_back({{"id", row.id},
-                   {"state", request_state_name(row.state)},
+                   {"state", row_state_name(row.state)},
                    {"ended", row.end_us > 0},
                    {"seconds", static_cast<double>(until - std::min(until, row.arrival_us)) / 1e6},
                    {"prompt", row.prompt_tokens},
@@ -197,7 +199,7 @@ std::string dashboard_state(const DashboardState& state) {
   out["plan"] = plan_of(state.plan);
   out["near_misses"] = state.near_misses;
   out["breakers"] = breakers_of(state);
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump(out);
 }
 
 }  // namespace kvarto

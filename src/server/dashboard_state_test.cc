@@ -84,9 +84,9 @@ TEST(DashboardState, LargeArenasShareSquares) {
 
 TEST(DashboardState, RowsAndWhatIsNotKnown) {
   DashboardState state{.now_us = 9'000'000};
-  state.requests = {{.id = "a", .state = RequestState::waiting, .arrival_us = 8'500'000, .prompt_tokens = 10},
+  state.requests = {{.id = "a", .state = RowState::waiting, .arrival_us = 8'500'000, .prompt_tokens = 10},
                     {.id = "b",
-                     .state = RequestState::length,
+                     .state = RowState::length,
                      .arrival_us = 1'000'000,
                      .end_us = 3'000'000,
                      .prompt_tokens = 20,

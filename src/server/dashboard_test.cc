@@ -131,6 +131,20 @@ TEST(SameOrigin, AsTheHostSaysIt) {
   }
 }
 
+TEST(FromBrowser, ByWhatOnlyBrowsersSend) {
+  const auto browser = [](std::vector<HttpHeader> headers) {
+    ServerRequest request;
+    request.headers = std::move(headers);
+    return from_browser(request);
+  };
+  EXPECT_TRUE(browser({{"Origin", "http://a"}}));
+  EXPECT_TRUE(browser({{"Sec-Fetch-Site", "same-origin"}}));
+  EXPECT_TRUE(browser({{"user-agent", "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/140.0"}}));
+  EXPECT_FALSE(browser({}));
+  EXPECT_FALSE(browser({{"User-Agent", "node"}, {"Sec-Fetch-Mode", "cors"}, {"Accept-Language", "*"}}));
+  EXPECT_FALSE(browser({{"User-Agent", "OpenAI/Python 2.8.0"}}));
+}
+
 TEST(RefuseForeign, SaysWhy) {
   const HostRules rules{.bound_host = "127.0.0.1", .allowed_hosts = {}};
   const auto refused = [&](std::vector<HttpHeader> headers) {

@@ -1,7 +1,13 @@
 #include "server/engine_thread.h"
 
+#include <algorithm>
 #include <chrono>
+#include <exception>
+#include <string>
 #include <utility>
+
+#include "base/log.h"
+#include "engine/engine_parts.h"
 
 namespace kvarto {
 
@@ -61,11 +67,45 @@ void EngineThread::loop() {
       awake_ = false;
       calls.swap(calls_);
     }
-    for (const auto& call : calls) call(*engine_);
+    for (const auto& call : calls) guard([&] { call(*engine_); });
     calls.clear();
-    if (const uint64_t us = stall_us_; us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
-    busy = engine_->step();
+    in_step_ = !engine_->idle();
+    sleep_planted();
+    busy = false;
+    guard([&] { busy = engine_->step(); });
+    in_step_ = false;
     tick_us_ = steady_us();
+  }
+}
+
+// After an exception nothing that the engine holds can be trusted, as after a failed step.
+void EngineThread::guard(const std::function<void()>& work) {
+  std::string what = "unknown exception";
+  try {
+    return work();
+  } catch (const std::exception& bug) {
+    what = bug.what();
+  } catch (...) {
+  }
+  try {
+    EngineParts::poison(*engine_, what);
+    wake();  // whoever waits goes on
+  } catch (const std::exception& bug) {
+    log(LogLevel::error, "after \"" + what + "\" the engine failed again: " + bug.what());
+  } catch (...) {
+    log(LogLevel::error, "after \"" + what + "\" the engine failed again");
+  }
+}
+
+void EngineThread::sleep_planted() {
+  constexpr uint64_t kNapUs = 5000;
+  uint64_t slept = 0;
+  for (uint64_t wanted = stall_us_; slept < wanted; wanted = stall_us_) {
+    const uint64_t nap = std::min(kNapUs, wanted - slept);
+    std::this_thread::sleep_for(std::chrono::microseconds(nap));
+    slept += nap;
+    const std::scoped_lock lock(mutex_);
+    if (stopping_) return;
   }
 }
 

@@ -1,9 +1,13 @@
-// EventQueue: what the engine's thread says to answers, carried to the front thread: many events, one wake-up.
+// EventQueue: what the engine's thread says to answers, carried to the front thread: many events, one wake-up. Bounded:
+// when the front thread falls far behind, streams lose events and end with an error; results always have room, since
+// there are no more of them than accepted requests. The engine's thread never waits here.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -13,33 +17,24 @@ namespace kvarto {
 
 class EventQueue {
  public:
-  // `wake` makes the front thread call drain() soon; any thread.
-  explicit EventQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+  static constexpr size_t kMostEvents = size_t{1} << 18;
 
-  void push(std::shared_ptr<Reply> answer, EngineEvent event) {
-    bool first = false;
-    {
-      const std::scoped_lock lock(mutex_);
-      first = events_.empty();
-      events_.emplace_back(std::move(answer), std::move(event));
-    }
-    if (first) wake_();
-  }
-  // Front thread.
-  void drain() {
-    {
-      const std::scoped_lock lock(mutex_);
-      taken_.swap(events_);
-    }
-    for (auto& [answer, event] : taken_) answer->take(std::move(event));
-    taken_.clear();
-  }
+  // `wake` makes the front thread call drain() soon; any thread.
+  explicit EventQueue(std::function<void()> wake, size_t most = kMostEvents) : wake_(std::move(wake)), most_(most) {}
+
+  void push(std::shared_ptr<Reply> answer, EngineEvent event);
+  // Front thread. An answer that cannot take an event ends with an error; the others go on.
+  void drain();
 
  private:
+  using Event = std::pair<std::shared_ptr<Reply>, EngineEvent>;
+
   const std::function<void()> wake_;
+  const size_t most_;
   std::mutex mutex_;
-  std::vector<std::pair<std::shared_ptr<Reply>, EngineEvent>> events_;
-  std::vector<std::pair<std::shared_ptr<Reply>, EngineEvent>> taken_;  // front thread's
+  bool awake_ = false;  // drain() will come
+  std::vector<Event> events_;
+  std::unordered_set<std::shared_ptr<Reply>> behind_;  // they lost events
 };
 
 }  // namespace kvarto

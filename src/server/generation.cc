@@ -2,25 +2,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "format/printable.h"
+#include "server/api_messages.h"
 #include "server/reply_json.h"
 #include "server/server_impl.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string short_hash(std::string_view text) {
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(text)));
-  return to_hex(hash.finish()).substr(0, 32);
-}
+// Bodies that may take longer to read and to cut into tokens than others should wait.
+constexpr size_t kLongBody = 256 << 10;
 
 bool is_json(const std::string* type) {
   if (type == nullptr) return false;
@@ -30,22 +30,22 @@ bool is_json(const std::string* type) {
 
 uint64_t samples_of(const Job& job) { return job.ids.size() * job.request.sampling.n; }
 
-// Chats with and without BOS in front are made of different ids.
-std::string scope_of(const Job& job) { return (job.request.add_special_tokens ? "bos " : "plain ") + job.salt; }
-
 }  // namespace
 
 std::string random_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
   constexpr char kDigits[] = "0123456789abcdef";
   std::string id;
-  for (uint64_t bits = random(); id.size() < 16; bits >>= 4) id += kDigits[bits & 15];
+  for (uint64_t bits = random_bits(); id.size() < 16; bits >>= 4) id += kDigits[bits & 15];
   return id;
+}
+
+std::string client_id(const ServerRequest& request) {
+  const std::string* given = request.header("X-Request-Id");
+  return given == nullptr ? "" : printable(*given, 128);
 }
 
 // Before anything is read or rendered. `more`: requests that would be added.
 std::optional<ApiError> Server::Impl::overload(uint32_t more) const {
-  if (draining) return overloaded("The server is shutting down; try another one", 1);
   if (options.max_num_queued_reqs == 0 && options.max_num_queued_tokens == 0) return std::nullopt;
   const EngineStats stats = engine().stats_snapshot();
   if (options.max_num_queued_reqs > 0 && stats.waiting + preparing + more > options.max_num_queued_reqs) {
@@ -61,18 +61,33 @@ std::optional<ApiError> Server::Impl::overload(uint32_t more) const {
 
 void Server::Impl::generate(ApiRoute route, const Exchange& exchange) {
   const uint64_t arrival_us = steady_us();
-  const std::string* type = exchange->request().header("Content-Type");
-  if (!is_json(type)) return answer(exchange, error_reply(unsupported_media_type(type == nullptr ? "" : *type)));
+  if (const auto refused = refused_unread(route, exchange->request())) return answer(exchange, error_reply(*refused));
   const bool generates = route == ApiRoute::chat || route == ApiRoute::completions;
-  if (generates) {
-    if (const auto refused = overload(1)) {
-      return answer(exchange, error_reply(*refused));
-    }
-    ++preparing;
-  }
-  texts->post([this, route, exchange, arrival_us, ticket = generates ? take_ticket() : nullptr]() mutable {
+  if (generates) ++preparing;
+  std::function<void()> work = [this, route, exchange, arrival_us,
+                                ticket = generates ? take_ticket() : nullptr]() mutable {
     prepare(route, exchange, arrival_us, std::move(ticket));
-  });
+  };
+  const auto no_room = [this, exchange, generates] {
+    if (generates) --preparing;
+    answer(exchange, error_reply(overloaded("Too many requests wait to be read; retry later or elsewhere", 1)));
+  };
+  const size_t bytes = exchange->request().body.size();
+  if (bytes > kLongBody) {
+    // By way of the first thread, so that the turns which ended before are remembered.
+    work = [this, later = std::move(work), no_room, bytes] {
+      if (!long_texts->post(later, bytes)) no_room();
+    };
+  }
+  if (!texts->post(std::move(work), bytes)) no_room();
+}
+
+// Why a request is refused before its body is looked at.
+std::optional<ApiError> Server::Impl::refused_unread(ApiRoute route, const ServerRequest& request) const {
+  const std::string* type = request.header("Content-Type");
+  if (!is_json(type)) return unsupported_media_type(type == nullptr ? "" : *type);
+  const bool generates = route == ApiRoute::chat || route == ApiRoute::completions;
+  return generates ? overload(1) : std::nullopt;
 }
 
 // The number of tickets is the number of requests that are not answered.
@@ -112,22 +127,22 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
   auto job = std::make_shared<Job>();
   job->arrival_us = arrival_us;
   job->ticket = std::move(ticket);
-  auto parsed = parse_api_request(route, http_request.body, limits);
+  auto parsed = parse_api_request(route, exchange->take_body(), limits);  // freed at once: the reply may take long
   if (!parsed) return tl::unexpected(parsed.error());
   job->request = std::move(*parsed);
   ApiRequest& request = job->request;
-  if (!request.model.empty() &&
-      std::ranges::find(options.served_model_names, request.model) == options.served_model_names.end()) {
-    return tl::unexpected(unknown_model(request.model, options.served_model_names));
-  }
-  const std::string* given_id = http_request.header("X-Request-Id");
-  const std::string id = given_id != nullptr && !given_id->empty() ? printable(*given_id).substr(0, 128)
-                         : !request.request_id.empty()             ? request.request_id
-                                                                   : random_id();
-  job->id = (route == ApiRoute::chat ? "chatcmpl-" : "cmpl-") + id;
-  note_ignored(request);
+  if (auto known = check_model(request); !known) return known;
+  std::string id = client_id(http_request);
+  if (id.empty()) id = request.request_id;
+  if (id.empty()) id = exchange->label();
+  if (id.empty()) id = random_id();
+  job->id = std::string(route == ApiRoute::chat ? kChatId : kCompletionId) + id;
+  exchange->set_label(job->id);
+  note_odd_fields(request);
   if (const std::string* key = http_request.header("Authorization")) {
-    job->key_hash = short_hash(std::string_view(*key).substr(key->find(' ') + 1));
+    // Salts are published with KV events: nobody who reads them can tell a key, or whether a guessed one is right.
+    const Sha256Digest name = hmac_sha256(key_secret, std::string_view(*key).substr(key->find(' ') + 1));
+    job->key_hash = to_hex(name).substr(0, 32);
   }
   job->salt = salt_of(*job);
   if (auto made = make_prompts(*job); !made) return made;
@@ -149,15 +164,17 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
                        .truncated_tokens = job->truncated[p]});
     if (request.echo && route == ApiRoute::completions) {
       prompts.back().text = job->texts[p].empty() ? engine().decode(job->ids[p], true) : job->texts[p];
-    } else if (request.echo) {
+    } else if (request.echo && request.last_role == "assistant") {
       prompts.back().text = request.last_content;
     }
   }
+  volatile_saved_tokens += job->volatile_saved;
   auto reply = std::make_shared<Reply>(
       answer_options(*job, http_request), std::move(prompts), exchange, engine(),
       [this, job](uint32_t prompt, const RequestResult& result) { finished(*job, prompt, result); },
       [this, job] { metrics->first_byte(job->arrival_us, steady_us()); });
-  return submit(job, reply, exchange);
+  submit(job, reply, exchange);
+  return {};
 }
 
 // Typed, so that no salt of a client can be mistaken for a key's. Who has no key shares with nobody.
@@ -167,20 +184,59 @@ std::string Server::Impl::salt_of(const Job& job) const {
   return (job.key_hash.empty() ? "nobody " + random_id() : "key " + job.key_hash) + " " + given;
 }
 
-void Server::Impl::note_ignored(const ApiRequest& request) {
+ApiStatus Server::Impl::check_model(const ApiRequest& request) const {
+  if (request.model.empty() || options.any_model_name) return {};
+  if (std::ranges::find(options.served_model_names, request.model) != options.served_model_names.end()) return {};
+  return tl::unexpected(unknown_model(request.model, options.served_model_names));
+}
+
+void Server::Impl::note_odd_fields(const ApiRequest& request) {
   constexpr size_t kMostWarnings = 1000;
-  ignored_fields += request.ignored.size();
+  ignored_fields += request.ignored_count;
+  const std::scoped_lock lock(warned_mutex);
   for (const std::string& name : request.ignored) {
     if (warned_fields.size() >= kMostWarnings || !warned_fields.insert(name).second) continue;
     log(LogLevel::warning, "requests have a field " + kvarto::quoted(name) +
                                ", which is unknown here and ignored; --strict-fields refuses such requests");
   }
+  for (const std::string& warning : request.warnings) {
+    const std::string field = warning.substr(0, warning.find(' '));
+    if (warned_fields.size() >= kMostWarnings || !warned_fields.insert("changed " + field).second) continue;
+    log(LogLevel::warning, "a request's " + warning + " (said once for each field)");
+  }
 }
 
-// Hands every prompt to the engine; when one is refused the others end, too.
-ApiStatus Server::Impl::submit(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply,
-                               const Exchange& exchange) {
-  auto ids = std::make_shared<std::vector<RequestId>>();
+// Hands every prompt to the engine; when one is refused, or a bug of ours comes in between, the others end, too. From
+// the first one on the reply belongs to the front thread, so an error is told through it.
+void Server::Impl::submit(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply,
+                          const Exchange& exchange) {
+  const auto ids = std::make_shared<std::vector<RequestId>>();
+  std::optional<ApiError> error;
+  try {
+    error = submit_prompts(job, reply, *ids);
+    if (!error) {
+      exchange->on_close([this, ids] {
+        for (const RequestId id : *ids) thread->cancel(id);
+      });
+    }
+  } catch (const std::exception& bug) {
+    log(LogLevel::error, job->id + " could not be submitted: " + bug.what());
+    error = status_error(500, "Internal server error");
+  }
+  if (error) {
+    for (const RequestId id : *ids) thread->cancel(id);
+    for (size_t rest = ids->size(); rest < job->live.size(); ++rest) recent.refused(job->live[rest]);
+    http->post([reply, error = *std::move(error)] { reply->refuse(error); });
+  } else if (job->request.stream && options.sse_keep_alive_s > 0) {
+    http->post([this, reply] { answers.insert(reply); });
+  }
+}
+
+// `ids`: of those that the engine took.
+std::optional<ApiError> Server::Impl::submit_prompts(const std::shared_ptr<Job>& job,
+                                                     const std::shared_ptr<Reply>& reply,
+                                                     std::vector<RequestId>& ids) {
+  ids.reserve(job->ids.size());
   std::vector<Request> requests;
   for (const std::vector<TokenId>& prompt : job->ids) {
     requests.push_back(engine_request(*job, prompt));
@@ -202,12 +258,16 @@ ApiStatus Server::Impl::submit(const std::shared_ptr<Job>& job, const std::share
                              .token = event.token,
                              .text = std::string(event.text),
                              .finish = event.finish,
+                             .stop_string = std::string(event.stop_string),
+                             .stop_token = event.stop_token,
+                             .stop_was_eos = event.stop_was_eos,
                              .logprob = event.logprob,
                              .top = {event.top.begin(), event.top.end()},
                              .result = nullptr});
       };
     }
-    request.on_finish = [this, reply, p](const RequestResult& result) {
+    request.on_finish = [this, reply, p, trace = traced(*job, p)](const RequestResult& result) {
+      if (trace != nullptr) recorder->record(std::move(*trace), result);
       EngineEvent event;
       event.prompt = p;
       event.result = std::make_unique<RequestResult>(result);
@@ -221,141 +281,14 @@ ApiStatus Server::Impl::submit(const std::shared_ptr<Job>& job, const std::share
     }
     Result<RequestId> id = thread->submit(std::move(request));
     if (!id) {
-      for (const RequestId other : *ids) thread->cancel(other);
-      for (uint32_t rest = p; rest < job->live.size(); ++rest) recent.refused(job->live[rest]);
-      http->post([reply, error = api_error(id.error())] { reply->refuse(error); });
-      return {};
+      const ApiError error = api_error(id.error());
+      if (error.retry_after_s > 0) metrics->rejected(Rejection::queued_requests);  // the engine's own queue is full
+      return error;
     }
-    if (live != nullptr) live->submitted(*id);
-    ids->push_back(*id);
+    ids.push_back(*id);
+    recent.submitted(live, *id);
   }
-  exchange->on_close([this, ids] {
-    for (const RequestId id : *ids) thread->cancel(id);
-  });
-  if (job->request.stream && options.sse_keep_alive_s > 0) {
-    http->post([this, reply] { answers.insert(reply); });
-  }
-  return {};
-}
-
-// --- prompts
-
-std::string_view Server::Impl::chat_template_for(const ApiRequest& request) const {
-  return request.chat_template.empty() ? options.chat_template : request.chat_template;
-}
-
-ApiResult<std::vector<TokenId>> Server::Impl::encode(const Job& job, const std::string& text, bool bos) {
-  // No tokenizer makes fewer tokens than this; whoever sends a book is told before it is cut into tokens.
-  const uint64_t least = text.size() / longest_token_bytes;
-  if (least > limits.max_model_len && !job.request.truncate_prompt_tokens) {
-    return tl::unexpected(context_length_of_text(limits.max_model_len, text.size(), least));
-  }
-  auto ids = engine().encode(text, false, bos);
-  if (!ids) return tl::unexpected(api_error(ids.error()));
-  return *std::move(ids);
-}
-
-// Cuts what the request wants cut; refuses what does not fit.
-ApiStatus Server::Impl::fit(Job& job, std::vector<TokenId>& ids, uint64_t& truncated) {
-  const ApiRequest& request = job.request;
-  if (request.truncate_prompt_tokens) {
-    const int32_t wanted = *request.truncate_prompt_tokens;
-    const size_t keep = wanted < 0 ? limits.max_model_len - 1 : static_cast<size_t>(wanted);
-    if (ids.size() > keep) {
-      truncated = ids.size() - keep;
-      if (request.truncate_left) {
-        ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(truncated));
-      } else {
-        ids.resize(keep);
-      }
-    }
-  }
-  if (ids.empty()) return tl::unexpected(empty_prompt());
-  if (ids.size() > limits.max_model_len) {
-    return tl::unexpected(context_length_error(limits.max_model_len, ids.size()));
-  }
-  const bool scores_only = request.max_tokens == 0u;
-  if (ids.size() == limits.max_model_len && !scores_only) {
-    return tl::unexpected(no_room_for_output(limits.max_model_len));
-  }
-  return {};
-}
-
-ApiStatus Server::Impl::make_prompts(Job& job) {
-  ApiRequest& request = job.request;
-  if (request.route == ApiRoute::chat || !request.messages.empty()) {
-    if (volatile_text) make_stable(job);
-    auto text = engine().render_chat({.messages = request.messages,
-                                      .tools = request.tools,
-                                      .documents = request.documents,
-                                      .kwargs = request.chat_template_kwargs,
-                                      .add_generation_prompt = request.add_generation_prompt,
-                                      .continue_final_message = request.continue_final_message,
-                                      .chat_template = chat_template_for(request)});
-    if (!text) return tl::unexpected(api_error(text.error()));
-    job.texts.push_back(*std::move(text));
-    const std::string& rendered = job.texts.back();
-    auto spliced = turns->splice(scope_of(job), rendered, [&](std::string_view rest) -> Result<std::vector<TokenId>> {
-      return engine().encode(rest, false, false);
-    });
-    if (spliced) {
-      job.ids.push_back(*std::move(spliced));
-    } else {
-      auto ids = encode(job, rendered, request.add_special_tokens);
-      if (!ids) return tl::unexpected(ids.error());
-      job.ids.push_back(*std::move(ids));
-    }
-  } else {
-    for (ApiPrompt& prompt : request.prompts) {
-      if (!prompt.text) {
-        job.texts.emplace_back();
-        job.ids.push_back(std::move(prompt.ids));
-        continue;
-      }
-      auto ids = encode(job, *prompt.text, request.add_special_tokens);
-      if (!ids) return tl::unexpected(ids.error());
-      job.ids.push_back(*std::move(ids));
-      job.texts.push_back(*std::move(prompt.text));
-    }
-  }
-  job.truncated.assign(job.ids.size(), 0);
-  for (size_t p = 0; p < job.ids.size(); ++p) {
-    if (auto fits = fit(job, job.ids[p], job.truncated[p]); !fits) return fits;
-  }
-  return {};
-}
-
-// Moves what changes with every request out of the beginning of system prompts.
-void Server::Impl::make_stable(Job& job) {
-  Json messages = Json::parse(job.request.messages, nullptr, false);
-  VolatileResult all;
-  for (Json& message : messages) {
-    if (message["role"] != "system" && message["role"] != "developer") break;
-    if (!message["content"].is_string()) continue;
-    VolatileResult one = volatile_text->apply(message["content"].get<std::string>());
-    message["content"] = std::move(one.text);
-    all.lines_moved += one.lines_moved;
-    all.lines_dropped += one.lines_dropped;
-    all.stable_bytes += one.stable_bytes;
-  }
-  if (all.lines_moved + all.lines_dropped == 0) return;
-  job.request.messages = dump(messages);
-  job.volatile_note = "moved=" + std::to_string(all.lines_moved) + ", dropped=" + std::to_string(all.lines_dropped) +
-                      ", stable-bytes=" + std::to_string(all.stable_bytes);
-}
-
-// A word is banned as it stands at the beginning of a text and as it follows a space.
-ApiStatus Server::Impl::make_bad_words(Job& job) {
-  for (const std::string& word : job.request.bad_words) {
-    for (const std::string& written : {word, " " + word}) {
-      auto ids = engine().encode(written, true, false);
-      if (!ids) return tl::unexpected(bad_field("bad_words", ids.error().message));
-      if (!ids->empty() && std::ranges::find(job.bad_words, *ids) == job.bad_words.end()) {
-        job.bad_words.push_back(*std::move(ids));
-      }
-    }
-  }
-  return {};
+  return std::nullopt;
 }
 
 Request Server::Impl::engine_request(const Job& job, const std::vector<TokenId>& ids) {
@@ -384,7 +317,7 @@ ReplyOptions Server::Impl::answer_options(const Job& job, const ServerRequest& h
   made.chat = request.route == ApiRoute::chat;
   made.stream = request.stream;
   made.include_usage = request.include_usage || options.force_include_usage;
-  made.continuous_usage = request.continuous_usage_stats || options.force_include_usage;
+  made.continuous_usage = made.include_usage && (request.continuous_usage_stats || options.force_include_usage);
   made.return_token_ids = request.return_token_ids;
   made.return_prompt_text = request.return_prompt_text;
   made.metrics = options.per_request_metrics;
@@ -399,21 +332,25 @@ ReplyOptions Server::Impl::answer_options(const Job& job, const ServerRequest& h
   made.arrival_us = job.arrival_us;
   made.headers = cors_headers(http_request);
   if (options.request_id_headers) made.headers.push_back({"X-Request-Id", job.id.substr(job.id.find('-') + 1)});
-  if (!request.ignored.empty()) {
-    std::string names;
-    for (const std::string& name : request.ignored) names += (names.empty() ? "" : ", ") + name;
-    made.headers.push_back({"X-Kvarto-Ignored", names});
-  }
+  for (HttpHeader& header : ignored_headers(request)) made.headers.push_back(std::move(header));
   made.choice.chat = made.chat;
   made.choice.logprobs = request.sampling.logprobs;
   made.choice.tokens_as_ids = request.return_tokens_as_token_ids;
   made.choice.role = options.response_role;
   if (request.parse_tool_calls) made.choice.tools = tools;
   made.choice.parallel_calls = request.parallel_tool_calls;
-  if (!job.volatile_note.empty()) made.headers.push_back({"X-Kvarto-Volatile-Text", job.volatile_note});
+  if (!job.volatile_note.empty()) made.headers.push_back({kVolatileHeader, job.volatile_note});
   if (made.chat) made.choice.reasoning = reasoning;
   made.choice.show_reasoning = request.include_reasoning;
   return made;
+}
+
+std::shared_ptr<TracedRequest> Server::Impl::traced(const Job& job, uint32_t prompt) const {
+  if (recorder == nullptr) return nullptr;
+  return std::make_shared<TracedRequest>(TracedRequest{.arrival_us = job.arrival_us,
+                                                       .block_tokens = layout.block_tokens(),
+                                                       .cache_salt = job.salt,
+                                                       .prompt = job.ids[prompt]});
 }
 
 void Server::Impl::finished(const Job& job, uint32_t prompt, const RequestResult& result) {
@@ -424,16 +361,7 @@ void Server::Impl::finished(const Job& job, uint32_t prompt, const RequestResult
                      .n = job.request.sampling.n,
                      .max_tokens = job.max_tokens[prompt]});
   recent.finished(job.live[prompt], result, steady_us());
-  if (job.request.route == ApiRoute::chat && !result.error && job.truncated[prompt] == 0) {
-    for (const SampleResult& sample : result.samples) {
-      if (sample.finish != FinishReason::stop && sample.finish != FinishReason::length) continue;
-      turns->remember({.scope = scope_of(job),
-                       .prompt_text = job.texts[prompt],
-                       .prompt_ids = job.ids[prompt],
-                       .output_text = sample.text,
-                       .output_ids = sample.tokens});
-    }
-  }
+  if (job.request.route == ApiRoute::chat && !result.error && job.truncated[prompt] == 0) remember(job, prompt, result);
   const auto ms = [](double value) { return std::to_string(std::llround(value)) + " ms"; };
   std::string reason = result.error ? "error" : "";
   for (const SampleResult& sample : result.samples) {
@@ -447,42 +375,29 @@ void Server::Impl::finished(const Job& job, uint32_t prompt, const RequestResult
                           std::to_string(result.preemptions) + "x, " + reason);
 }
 
-// --- text only
-
-ApiStatus Server::Impl::tokenize(const Exchange& exchange, ApiRoute route) {
-  auto parsed = parse_api_request(route, exchange->request().body, limits);
-  if (!parsed) return tl::unexpected(parsed.error());
-  Json reply;
-  if (route == ApiRoute::detokenize) {
-    reply["prompt"] = engine().decode(parsed->prompts.front().ids, true);
-  } else {
-    std::string text;
-    if (!parsed->messages.empty()) {
-      auto rendered = engine().render_chat({.messages = parsed->messages,
-                                            .tools = parsed->tools,
-                                            .documents = parsed->documents,
-                                            .kwargs = parsed->chat_template_kwargs,
-                                            .add_generation_prompt = parsed->add_generation_prompt,
-                                            .continue_final_message = parsed->continue_final_message,
-                                            .chat_template = chat_template_for(*parsed)});
-      if (!rendered) return tl::unexpected(api_error(rendered.error()));
-      text = *std::move(rendered);
-    } else {
-      text = parsed->prompts.front().text.value_or("");
-    }
-    auto ids = engine().encode(text, false, parsed->add_special_tokens);
-    if (!ids) return tl::unexpected(api_error(ids.error()));
-    reply["count"] = ids->size();
-    reply["max_model_len"] = limits.max_model_len;
-    reply["tokens"] = *ids;
-    reply["token_strs"] = nullptr;
-    if (parsed->return_token_strs) {
-      reply["token_strs"] = Json::array();
-      for (const TokenId id : *ids) reply["token_strs"].push_back(engine().piece(id, true));
-    }
+// On the text thread, and so before the chat's next turn is read. The job is not kept for it: it counts as running.
+void Server::Impl::remember(const Job& job, uint32_t prompt, const RequestResult& result) {
+  struct Kept {
+    std::string scope, text;
+    std::vector<TokenId> ids;
+    std::vector<SampleResult> samples;
+  };
+  auto kept = std::make_shared<Kept>();
+  for (const SampleResult& sample : result.samples) {
+    if (sample.finish != FinishReason::stop && sample.finish != FinishReason::length) continue;
+    kept->samples.emplace_back();
+    kept->samples.back().text = sample.text;
+    kept->samples.back().tokens = sample.tokens;
   }
-  answer(exchange, {.status = 200, .headers = {{"Content-Type", "application/json"}}, .body = dump(reply)});
-  return {};
+  if (kept->samples.empty() || options.max_turns_kept == 0) return;
+  kept->scope = scope_of(job);
+  kept->text = job.texts[prompt];
+  kept->ids = job.ids[prompt];
+  texts->post([this, kept] {
+    std::vector<TurnOutput> outputs;
+    for (const SampleResult& sample : kept->samples) outputs.push_back({sample.text, sample.tokens});
+    turns->remember({.scope = kept->scope, .prompt_text = kept->text, .prompt_ids = kept->ids, .outputs = outputs});
+  });
 }
 
 }  // namespace kvarto

@@ -55,6 +55,28 @@ TEST(Health, WaitingWithNothingRunningIsPushedFromTheSecondLookOn) {
   EXPECT_FALSE(health.look(4 * kSecond, 4 * kSecond, stats_of(0, 3, 7), {}));  // it had moved
 }
 
+// Of a request that an idle engine got, nothing shows before its first step is done, and that may take long: neither is
+// the loop dead then, nor is the scheduler stuck because others have come meanwhile.
+TEST(Health, ALongFirstStepIsNoTrouble) {
+  Health health;
+  health.look(1 * kSecond, 1 * kSecond, stats_of(0, 0, 0), {});
+  for (uint64_t s = 2; s < 60; ++s) {
+    EXPECT_FALSE(health.look(s * kSecond, 1 * kSecond, stats_of(0, s < 20 ? 0 : 3, 0), {}, true)) << s;
+    EXPECT_FALSE(health.trouble()) << s << ": " << *health.trouble();
+  }
+  health.look(63 * kSecond, 1 * kSecond, stats_of(0, 3, 0), {}, true);
+  EXPECT_TRUE(health.trouble());
+  EXPECT_FALSE(health.look(64 * kSecond, 64 * kSecond, stats_of(1, 3, 1), {}, true));
+  EXPECT_FALSE(health.trouble());
+  EXPECT_EQ(health.pushes(), 0u);
+}
+
+TEST(Health, TheFirstLookAtAWaitingRequestIsNoTrouble) {
+  Health health;
+  EXPECT_FALSE(health.look(5000 * kSecond, 5000 * kSecond, stats_of(0, 1, 0), {}));
+  EXPECT_FALSE(health.trouble());
+}
+
 TEST(Health, AStoppedEngineSaysWhy) {
   Health health;
   health.look(1 * kSecond, 1 * kSecond, stats_of(0, 0, 0), fail(ErrorCode::internal, "three failures"));

@@ -102,23 +102,47 @@ Labels cache_config(const MetricsOptions& options, const EngineInfo& info, const
   std::snprintf(concurrency, sizeof concurrency, "%.2f", capacity.concurrency);
   const std::string block = std::to_string(layout.block_tokens());
   const auto window = std::ranges::find(layout.groups(), GroupKind::window, &KvGroup::kind);
-  const auto asked = engine.kv_cache_memory_bytes;
-  return {{"engine", "0"},
-          {"block_size", block},
-          {"user_specified_block_size", python_bool(options.user_specified_block_size)},
-          {"hash_block_size", block},
-          {"cache_dtype", info.kv_dtype},
-          {"gpu_memory_utilization",
-           options.gpu_memory_utilization ? metric_value(*options.gpu_memory_utilization) : "None"},
-          {"kv_cache_memory_bytes", asked > 0 ? std::to_string(asked) : "None"},
-          {"kv_cache_size_tokens", std::to_string(capacity.tokens)},
-          {"kv_cache_max_concurrency", concurrency},
-          {"enable_prefix_caching", python_bool(engine.enable_prefix_caching)},
-          {"prefix_caching_hash_algo", "sha256_cbor"},
-          {"sliding_window", window != layout.groups().end() ? std::to_string(window->window) : "None"},
-          {"is_attention_free", "False"},
-          {"num_gpu_blocks_override", "None"},
-          {"num_cpu_blocks", "None"}};
+  const CacheConfigOptions& asked = options.cache_config;
+  const auto count = [](const auto& given) { return given ? std::to_string(*given) : "None"; };
+  return {
+      {"engine", "0"},
+      {"block_size", block},
+      {"user_specified_block_size", python_bool(asked.user_specified_block_size)},
+      {"_block_size_resolved", "True"},
+      {"hash_block_size", block},
+      {"effective_attention_block_size", block},
+      {"cache_hit_alignment_tokens", block},
+      {"prefix_match_unit", "None"},
+      {"kv_cache_layout", "None"},
+      {"cache_dtype", info.kv_dtype},
+      {"gpu_memory_utilization", asked.gpu_memory_utilization ? metric_value(*asked.gpu_memory_utilization) : "None"},
+      {"kv_cache_memory_bytes", count(asked.kv_cache_memory_bytes)},
+      {"kv_cache_size_tokens", std::to_string(capacity.tokens)},
+      {"kv_cache_max_concurrency", concurrency},
+      {"enable_prefix_caching", python_bool(engine.enable_prefix_caching)},
+      {"prefix_caching_hash_algo", "sha256_cbor"},
+      {"prefix_cache_retention_interval", "0"},
+      {"kv_cache_dtype_skip_layers", "[]"},
+      {"sliding_window", window != layout.groups().end() ? std::to_string(window->window) : "None"},
+      {"is_attention_free", "False"},
+      {"num_gpu_blocks_override", count(asked.num_gpu_blocks_override)},
+      {"num_cpu_blocks", "None"},
+      {"simple_cpu_offload_num_blocks", "None"},
+      {"kv_offloading_size", "None"},
+      {"kv_offloading_backend", "native"},
+      {"kv_sharing_fast_prefill", "False"},
+      {"swa_bounded_replay", "False"},
+      // Of recurrent layers, which there are none of.
+      {"mamba_page_size_padded", "None"},
+      {"skip_page_size_padded", "None"},
+      {"mamba_block_size", "None"},
+      {"mamba_cache_dtype", "auto"},
+      {"mamba_ssm_cache_dtype", "auto"},
+      {"mamba_cache_mode", "none"},
+      {"enable_mamba_shared_prefix_checkpoint", "False"},
+      {"replayssm_buffer_len", "None"},
+      {"use_replayssm", "False"},
+      {"use_kda_recoverssm", "False"}};
 }
 
 ScrapeOptions scrape_options(const MetricsOptions& options, const EngineInfo& info, const EngineOptions& engine,
@@ -206,7 +230,7 @@ void Metrics::Impl::make_counters(Registrar& all, Registrar& without_engine, boo
   queries =
       all.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache, once per request.");
   hits = all.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache, once per request.");
-  outcomes = all.counters("vllm:request_success_total", "Requests that ended; aborted ones are not counted here.",
+  outcomes = all.counters("vllm:request_success_total", "Requests that ended, by how; abort is no success.",
                           "finished_reason", kOutcomes);
   rejections = without_engine.counters("vllm:admission_rejections_total", "Requests refused because of a full queue.",
                                        "reason", kRejections);
@@ -364,7 +388,10 @@ void Metrics::Impl::observe_sizes(const FinishedRequest& request) {
   preemptions->Observe(result.preemptions);
 }
 
-void Metrics::aborted(AbortState state) { impl_->aborts[static_cast<size_t>(state)]->Increment(); }
+void Metrics::aborted(AbortState state) {
+  impl_->aborts[static_cast<size_t>(state)]->Increment();
+  impl_->outcomes[kAbort]->Increment();
+}
 void Metrics::rejected(Rejection reason) { impl_->rejections[static_cast<size_t>(reason)]->Increment(); }
 
 void Metrics::forget_recent() {

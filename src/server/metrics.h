@@ -15,7 +15,10 @@
 
 #include "http/server.h"
 #include "kvarto/engine.h"
+#include "server/kv_event_publisher.h"
 #include "server/process_numbers.h"
+#include "server/serve_options.h"
+#include "server/trace_recorder.h"
 #include "server/turn_memory.h"
 
 namespace kvarto {
@@ -25,25 +28,27 @@ struct MetricsOptions {
   bool kv_block_lives = false;  // --kv-cache-metrics: histograms of block_life()
   bool hidden_metrics = false;  // --show-hidden-metrics-for-version: names that vLLM has dropped and people still graph
   std::map<std::string, std::vector<double>> histogram_buckets = {};  // --custom-histogram-buckets, by family
-  // As the operator gave them, for cache_config_info.
-  std::optional<double> gpu_memory_utilization = {};
-  bool user_specified_block_size = false;
+  CacheConfigOptions cache_config = {};
 };
 
 // Families and bounds that --custom-histogram-buckets may name. The error says which one is wrong and what is known.
 Status check_histogram_buckets(const std::map<std::string, std::vector<double>>& buckets);
 
-// Running totals at one moment. The engine's thread gives the first three, between two steps.
+// Running totals at one moment. The engine's thread gives the first two, between two steps.
 struct MetricsSnapshot {
   EngineStats engine;
   std::vector<BlockCell> blocks = {};  // KvCache::block_map()
+  uint64_t blocks_age_us = 0;          // since the blocks were like that; not 0 while a long step is being computed
   std::vector<MemoryUse> memory = {};  // Engine::memory()
   ProcessNumbers process;              // read_process_numbers()
   HttpServerCounts http;
   TurnMemoryCounts turns;
+  TraceCounts trace;
+  KvEventPublisher::Counts kv_events;  // 0 when none are published
   uint64_t watchdog_pushes = 0;  // Health::pushes()
   uint64_t ignored_fields = 0;   // of requests
   uint64_t prefix_breakers = 0;  // near misses seen
+  uint64_t volatile_saved_tokens = 0;
 };
 
 // A request that the engine has done with, in whatever way.
@@ -82,7 +87,7 @@ class Metrics {
   // The first bytes that show output of a streamed request were written. Once per request (prompt).
   void first_byte(uint64_t arrival_us, uint64_t now_us);
   // Once per request (prompt) that the engine had accepted. One that ended as cancelled counts as aborted, in the state
-  // that its times tell, and as nothing else but its first token, if there was one.
+  // that its times tell, and is in no histogram but that of first tokens, if there was one.
   void finished(const FinishedRequest& request);
   // Given up before the engine had it: always `queued`.
   void aborted(AbortState state);

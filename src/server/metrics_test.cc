@@ -35,9 +35,7 @@ std::unique_ptr<Metrics> make_metrics(const MetricsOptions& options) {
   info.max_model_len = 100;
   info.kv_arena_bytes = kArenaBytes;
   info.kv_dtype = "float16";
-  EngineOptions engine;
-  engine.kv_cache_memory_bytes = kArenaBytes;
-  return std::make_unique<Metrics>(options, info, engine, make_layout());
+  return std::make_unique<Metrics>(options, info, EngineOptions(), make_layout());
 }
 
 uint64_t us(double seconds) { return static_cast<uint64_t>(seconds * 1e6 + 0.5); }
@@ -199,6 +197,7 @@ MetricsSnapshot make_snapshot() {
               {.state = State::cached, .named = true, .group = 0, .age_us = us(20), .idle_us = us(7)},
               {.state = State::cached, .named = true, .group = 0, .age_us = us(2000), .idle_us = us(0.001)},
               free};
+  s.blocks_age_us = us(2.5);
   s.memory = {{.tag = "weights", .bytes = 134217728, .peak_bytes = 134217728},
               {.tag = "logits", .bytes = 2048, .peak_bytes = 4096, .peak_step = 2}};
   s.process = {.resident_bytes = 300000,
@@ -209,9 +208,18 @@ MetricsSnapshot make_snapshot() {
                .max_fds = 1024};
   s.http = {.accepted = 22, .requests = 23, .refused = 24, .dropped_slow = 25, .open = 21};
   s.turns = {.lookups = 41, .hits = 42, .tokens_spliced = 43, .refused = 44, .turns = 45, .chats = 46, .bytes = 47};
+  s.trace = {.written = 48, .dropped = 49};
+  s.kv_events = {.batches = 50,
+                 .events = 51,
+                 .bytes = 52,
+                 .dropped_batches = 53,
+                 .replays = 54,
+                 .replayed_batches = 55,
+                 .bad_requests = 56};
   s.watchdog_pushes = 5;
   s.ignored_fields = 31;
   s.prefix_breakers = 32;
+  s.volatile_saved_tokens = 33;
   return s;
 }
 
@@ -220,8 +228,10 @@ MetricsOptions everything() {
           .kv_block_lives = true,
           .hidden_metrics = true,
           .histogram_buckets = {},
-          .gpu_memory_utilization = 0.9,
-          .user_specified_block_size = true};
+          .cache_config = {.gpu_memory_utilization = 0.9,
+                           .kv_cache_memory_bytes = kArenaBytes,
+                           .num_gpu_blocks_override = 56,
+                           .user_specified_block_size = true}};
 }
 
 TEST(Metrics, EverySeries) {
@@ -363,7 +373,7 @@ TEST(Metrics, TimeToFirstTokenHoldsTheQueue) {
   EXPECT_EQ(value_of(text, R"(vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"})"),
             "2.0");
   EXPECT_EQ(value_of(text, R"(vllm:request_success_total{engine="0",finished_reason="abort",model_name="tiny"})"),
-            "0.0");
+            "1.0");
   EXPECT_EQ(value_of(text, R"(kvarto:aborted_requests_total{engine="0",model_name="tiny",state="queued"})"), "1.0");
 }
 

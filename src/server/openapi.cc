@@ -2,34 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "server/openapi_schemas.h"
+#include "server/routes.h"
 
 namespace kvarto {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr RouteInfo kRoutes[] = {
-    {.method = "POST", .path = "/v1/completions", .summary = "Continues prompts, whole or as server-sent events."},
-    {.method = "POST",
-     .path = "/v1/chat/completions",
-     .summary = "Answers a conversation, whole or as server-sent events."},
-    {.method = "GET", .path = "/v1/models", .summary = "Names under which the model is served."},
-    {.method = "POST", .path = "/tokenize", .summary = "Token ids of a text or of a rendered conversation."},
-    {.method = "POST", .path = "/detokenize", .summary = "Text of token ids."},
-    {.method = "GET", .path = "/health", .guard = RouteGuard::open, .summary = "200 while the server makes progress."},
-    {.method = "GET", .path = "/ping", .guard = RouteGuard::open, .summary = "The same."},
-    {.method = "POST", .path = "/ping", .guard = RouteGuard::open, .summary = "The same."},
-    {.method = "GET", .path = "/version", .summary = "The version of the program."},
-    {.method = "GET", .path = "/load", .summary = "Requests that are being answered."},
-    {.method = "GET", .path = "/metrics", .guard = RouteGuard::metrics, .summary = "Prometheus text."},
-    {.method = "POST",
-     .path = "/reset_prefix_cache",
-     .dev = true,
-     .summary = "Forgets cached blocks that nobody uses."},
-    {.method = "GET", .path = "/openapi.json", .summary = "This document."},
-    {.method = "GET", .path = "/", .guard = RouteGuard::open, .summary = "The dashboard."},
-};
 
 Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/" + std::string(name)}}; }
 
@@ -70,19 +50,19 @@ Json success(std::string_view path) {
   if (path == "/version") return json_reply("The version", "Version");
   if (path == "/load") return json_reply("The load", "Load");
   if (path == "/metrics") return reply("The series", content("text/plain", {{"type", "string"}}));
+  if (path == "/dashboard/state") return reply("Numbers", content("application/json", {{"type", "object"}}));
   if (path == "/openapi.json") return reply("This document", content("application/json", {{"type", "object"}}));
   if (path == "/") return reply("A page", content("text/html", {{"type", "string"}}));
   return reply("Done");
 }
 
-bool needs_key(const RouteInfo& route, const OpenApiOptions& options) {
-  if (!options.keys || route.guard == RouteGuard::open) return false;
-  return route.guard == RouteGuard::key || !options.public_metrics;
+bool asks_for_key(const RouteInfo& route, const OpenApiOptions& options) {
+  return options.keys && needs_key(route, options.public_metrics);
 }
 
 Json responses(const RouteInfo& route, const OpenApiOptions& options) {
   Json out{{"200", success(route.path)}};
-  if (needs_key(route, options)) out["401"] = json_reply("The key is missing or wrong", "Unauthorized");
+  if (asks_for_key(route, options)) out["401"] = json_reply("The key is missing or wrong", "Unauthorized");
   if (body_of(route.path) != nullptr) {
     out["400"] = json_reply("The body or a field of it is wrong; param names it", "Error");
     out["404"] = json_reply("Unknown model", "Error");
@@ -90,44 +70,41 @@ Json responses(const RouteInfo& route, const OpenApiOptions& options) {
     out["413"] = json_reply("The body is too large", "Error");
     out["500"] = json_reply("A bug of the server", "Error");
     out["503"] = json_reply("The server is full, loading or stopping; see Retry-After", "Error");
-  } else if (route.path == "/health" || route.path == "/ping") {
-    out["503"] = reply("Loading, stopping or stuck");
+  } else if (route.id == RouteId::health) {
+    out["503"] = json_reply("Loading, stopping or stuck; the message says which", "Error");
   } else {
-    if (route.path == "/load") out["400"] = json_reply("It is not tracked", "Error");
-    out["503"] = json_reply("Loading or stopping", "Error");
+    if (route.id == RouteId::load) out["400"] = json_reply("It is not tracked", "Error");
+    if (!route.loading || !route.leaving) out["503"] = json_reply("Loading or stopping", "Error");
+  }
+  if (!options.keys || route.id == RouteId::page || route.id == RouteId::dashboard_state) {
+    out["403"] = json_reply("A browser calls the server by a name that is not its own; see --allowed-hosts", "Error");
   }
   out["405"] = json_reply("Another method; see Allow", "Detail");
   out["431"] = json_reply("The headers are too large", "Error");
   return out;
 }
 
-Json operation(const RouteInfo& route, const OpenApiOptions& options) {
-  std::string id(route.method);
+Json operation(const RouteInfo& route, std::string_view method, const OpenApiOptions& options) {
+  std::string id(method);
   for (const char c : route.path) id += c == '/' || c == '.' ? '_' : c;
   Json out{{"operationId", id}, {"summary", route.summary}};
   if (const char* body = body_of(route.path)) {
     out["requestBody"] = {{"required", true}, {"content", content("application/json", reference(body))}};
   }
   out["responses"] = responses(route, options);
-  if (options.keys && !needs_key(route, options)) out["security"] = Json::array();
-  return out;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+  if (options.keys && !asks_for_key(route, options)) out["security"] = Json::array();
   return out;
 }
 
 }  // namespace
 
-std::span<const RouteInfo> server_routes() { return kRoutes; }
-
 std::string openapi_json(const ApiLimits& limits, const OpenApiOptions& options) {
   Json paths = Json::object();
-  for (const RouteInfo& route : kRoutes) {
+  for (const RouteInfo& route : server_routes()) {
     if (route.dev && !options.dev_mode) continue;
-    paths[std::string(route.path)][lower(route.method)] = operation(route, options);
+    for (const std::string_view method : {"GET", "POST"}) {
+      if (route.takes(method)) paths[std::string(route.path)][ascii_lower(method)] = operation(route, method, options);
+    }
   }
   Json schemas = reply_schemas();
   schemas["CompletionRequest"] = request_schema(ApiRoute::completions, limits);

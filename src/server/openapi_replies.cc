@@ -109,7 +109,9 @@ Json completion_reply() {
                                  {"stop_reason", stop_reason()},
                                  {"token_ids", ids()},
                                  {"prompt_logprobs", prompt_logprobs()},
-                                 {"prompt_token_ids", ids()}});
+                                 {"prompt_token_ids", ids()},
+                                 {"routed_experts", type_of("null")},
+                                 {"weight_versions", type_of("null")}});
   return object_of({{"id", type_of("string")},
                     {"object", constant("text_completion")},
                     {"created", type_of("integer")},
@@ -119,6 +121,7 @@ Json completion_reply() {
                     {"system_fingerprint", nullable("string")},
                     {"usage", reference("Usage")},
                     {"kv_transfer_params", type_of("null")},
+                    {"ec_transfer_params", type_of("null")},
                     {"metrics", metrics()}});
 }
 
@@ -128,7 +131,9 @@ Json chat_reply() {
                                  {"logprobs", or_null(chat_logprobs())},
                                  {"finish_reason", finish_reason()},
                                  {"stop_reason", stop_reason()},
-                                 {"token_ids", ids()}});
+                                 {"token_ids", ids()},
+                                 {"routed_experts", type_of("null")},
+                                 {"weight_versions", type_of("null")}});
   return object_of({{"id", type_of("string")},
                     {"object", constant("chat.completion")},
                     {"created", type_of("integer")},
@@ -141,6 +146,7 @@ Json chat_reply() {
                     {"prompt_token_ids", ids()},
                     {"prompt_text", nullable("string")},
                     {"kv_transfer_params", type_of("null")},
+                    {"ec_transfer_params", type_of("null")},
                     {"metrics", metrics()}});
 }
 

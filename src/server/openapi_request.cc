@@ -2,6 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "server/api_messages.h"
 #include "server/openapi_schemas.h"
 
 namespace kvarto {
@@ -94,7 +95,7 @@ Json messages_schema(const ApiLimits& limits) {
       {"type", "object"},
       {"required", {"name"}},
       {"properties",
-       {{"name", {{"type", "string"}, {"minLength", 1}, {"maxLength", 64}}},
+       {{"name", {{"type", "string"}, {"minLength", 1}, {"maxLength", kLongestFunctionName}}},
         {"arguments",
          any_of({Json{{"type", "string"}, {"enum", {"", "{}"}}, {"description", "The text of a JSON object."}},
                  Json{{"type", "object"}}})}}}};
@@ -108,6 +109,8 @@ Json messages_schema(const ApiLimits& limits) {
                       {{"role", {{"enum", {"system", "developer", "user", "assistant", "tool"}}}},
                        {"content", any_of({string_schema(), Json{{"type", "array"}, {"items", part}}})},
                        {"name", nullable("string")},
+                       {"reasoning", nullable("string")},
+                       {"reasoning_content", nullable("string")},
                        {"tool_call_id", nullable("string")},
                        {"tool_calls", any_of({Json{{"type", "array"}, {"items", call}}})}}}};
   return {{"type", "array"}, {"items", message}, {"minItems", 1}, {"maxItems", limits.max_messages}};
@@ -117,7 +120,7 @@ Json tools_schema(const ApiLimits& limits) {
   const Json function{{"type", "object"},
                       {"required", {"name"}},
                       {"properties",
-                       {{"name", {{"type", "string"}, {"minLength", 1}, {"maxLength", 64}}},
+                       {{"name", {{"type", "string"}, {"minLength", 1}, {"maxLength", kLongestFunctionName}}},
                         {"description", nullable("string")},
                         {"parameters", nullable("object")}}}};
   const Json tool{{"type", "object"},

@@ -32,7 +32,8 @@ TEST(OpenApi, HasEveryRouteOnce) {
   EXPECT_EQ(plain["openapi"], "3.1.0");
   EXPECT_EQ(plain["info"]["version"], "1.2.3");
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize",
-                           "/health", "/ping", "/version", "/load", "/metrics", "/openapi.json", "/"}) {
+                           "/health", "/ping", "/version", "/load", "/metrics", "/dashboard/state", "/openapi.json",
+                           "/"}) {
     EXPECT_TRUE(plain["paths"].contains(path)) << path;
   }
   EXPECT_FALSE(plain["paths"].contains("/reset_prefix_cache"));
@@ -44,7 +45,7 @@ TEST(OpenApi, HasEveryRouteOnce) {
       EXPECT_TRUE(operation["responses"].contains("200")) << path;
     }
   }
-  EXPECT_EQ(ids.size(), 13u);  // /ping has two methods
+  EXPECT_EQ(ids.size(), 14u);  // /ping has two methods
 }
 
 TEST(OpenApi, ReferencesLeadSomewhere) {
@@ -136,6 +137,32 @@ TEST(OpenApi, KeysGuardAllButTheOpenRoutes) {
     EXPECT_TRUE(guarded["paths"][path]["get"]["security"].empty()) << path;
   }
   EXPECT_TRUE(document({.keys = true})["paths"]["/metrics"]["get"]["responses"].contains("401"));
+}
+
+// Only what a route can answer.
+TEST(OpenApi, RepliesAreThoseOfTheRoute) {
+  const Json paths = document()["paths"];
+  EXPECT_FALSE(paths["/ping"]["get"]["responses"].contains("503")) << "it is 200 while the process lives";
+  EXPECT_FALSE(paths["/version"]["get"]["responses"].contains("503"));
+  for (const char* path : {"/health", "/metrics", "/v1/models", "/dashboard/state"}) {
+    EXPECT_TRUE(paths[path]["get"]["responses"].contains("503")) << path;
+  }
+  EXPECT_TRUE(paths["/v1/models"]["get"]["responses"].contains("403"));
+  const Json with_keys = document({.keys = true})["paths"];
+  EXPECT_FALSE(with_keys["/v1/models"]["get"]["responses"].contains("403"));
+  EXPECT_TRUE(with_keys["/"]["get"]["responses"].contains("403"));
+}
+
+TEST(OpenApi, NamesOfToolsHaveTheLengthThatIsAccepted) {
+  const Json tool = document()["components"]["schemas"]["ChatRequest"]["properties"]["tools"]["anyOf"][0]["items"];
+  const Json schema = tool["properties"]["function"]["properties"]["name"];
+  for (const int more : {0, 1}) {
+    const std::string name(schema["maxLength"].get<size_t>() + more, 'n');
+    const Json body{{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                    {"tool_choice", "none"},
+                    {"tools", {{{"type", "function"}, {"function", {{"name", name}}}}}}};
+    EXPECT_EQ(parse_api_request(ApiRoute::chat, body.dump(), kLimits).has_value(), more == 0) << more;
+  }
 }
 
 TEST(OpenApi, ErrorsHaveTheEnvelope) {

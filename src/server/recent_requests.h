@@ -14,19 +14,21 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kvarto/engine.h"
 
 namespace kvarto {
 
-enum class RequestState : uint8_t { waiting, prefill, decode, stop, length, aborted, failed };
-std::string_view request_state_name(RequestState state);  // "waiting"
+enum class RowState : uint8_t { waiting, prefill, decode, stop, length, aborted, failed };
+std::string_view row_state_name(RowState state);  // "waiting"
 
 // Times of the engine's steady clock; 0: not yet.
 struct RequestRow {
   std::string id = {};
-  RequestState state = RequestState::waiting;
+  RowState state = RowState::waiting;
   uint64_t arrival_us = 0, end_us = 0;
   uint64_t prompt_tokens = 0, output_tokens = 0;
   std::optional<uint64_t> cached_tokens = {};  // known once it was scheduled
@@ -39,8 +41,6 @@ class LiveRequest {
  public:
   LiveRequest(std::string id, uint64_t prompt_tokens, uint32_t samples, uint64_t arrival_us)
       : id_(std::move(id)), prompt_tokens_(prompt_tokens), samples_(samples), arrival_us_(arrival_us) {}
-  // For RecentRequests::admitted().
-  void submitted(RequestId engine_id) { engine_id_ = engine_id; }
   // For every TokenEvent.
   void token(const TokenEvent& event) {
     if (!event.token) return;
@@ -56,9 +56,12 @@ class LiveRequest {
   const uint64_t prompt_tokens_;
   const uint32_t samples_;
   const uint64_t arrival_us_;
-  std::atomic<RequestId> engine_id_ = 0;
   std::atomic<uint64_t> output_tokens_ = 0, first_token_us_ = 0, last_token_us_ = 0;
-  bool admitted_ = false;  // with the next two under the lock of RecentRequests
+  // The rest under the lock of RecentRequests.
+  std::list<std::shared_ptr<LiveRequest>>::iterator place_;
+  bool listed_ = true;      // until it ends
+  RequestId engine_id_ = 0;  // 0: not submitted yet
+  bool admitted_ = false;
   uint64_t cached_tokens_ = 0;
   MissReason miss_reason_ = MissReason::none;
 };
@@ -77,6 +80,8 @@ class RecentRequests {
 
   // Once per request (prompt) that is handed to the engine. Null when there are too many: it is not shown.
   std::shared_ptr<LiveRequest> begin(std::string id, uint64_t prompt_tokens, uint32_t samples, uint64_t arrival_us);
+  // The engine took it, under this id.
+  void submitted(const std::shared_ptr<LiveRequest>& live, RequestId engine_id);
   // For Engine::observe. A request admitted before submitted() was called waits until its first token.
   void admitted(std::span<const AdmittedRequest> requests);
   // Ends it; a null `live` is only counted among the percentiles.
@@ -91,11 +96,14 @@ class RecentRequests {
 
  private:
   RequestRow row_of(const LiveRequest& live) const;
+  void remove(LiveRequest& live);
+  std::vector<double> times(std::optional<double> RequestRow::*time) const;
 
   const size_t max_ended_, max_live_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // the engine's thread takes it, too: nothing that takes long under it
   std::list<std::shared_ptr<LiveRequest>> live_;  // latest first
-  std::deque<RequestRow> ended_;                  // latest first
+  std::unordered_map<RequestId, LiveRequest*> by_engine_id_;  // of live_, once submitted
+  std::deque<RequestRow> ended_;  // latest first
 };
 
 }  // namespace kvarto

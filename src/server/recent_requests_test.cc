@@ -26,10 +26,10 @@ TokenEvent token_at(uint64_t us) { return {.token = 1, .time_us = us}; }
 TEST(RecentRequests, ARequestsLife) {
   RecentRequests requests;
   const auto live = requests.begin("chatcmpl-1", 100, 1, 1'000'000);
-  live->submitted(7);
+  requests.submitted(live, 7);
   RequestRow row = requests.rows(10).at(0);
   EXPECT_EQ(row.id, "chatcmpl-1");
-  EXPECT_EQ(request_state_name(row.state), "waiting");
+  EXPECT_EQ(row_state_name(row.state), "waiting");
   EXPECT_EQ(row.prompt_tokens, 100u);
   EXPECT_FALSE(row.cached_tokens || row.miss_reason || row.ttft_ms || row.tpot_ms);
 
@@ -37,13 +37,13 @@ TEST(RecentRequests, ARequestsLife) {
                                     {.request = 7, .hit_tokens = 64, .miss_reason = MissReason::evicted}};
   requests.admitted(others);
   row = requests.rows(10).at(0);
-  EXPECT_EQ(request_state_name(row.state), "prefill");
+  EXPECT_EQ(row_state_name(row.state), "prefill");
   EXPECT_EQ(row.cached_tokens, 64u);
   EXPECT_EQ(row.miss_reason, MissReason::evicted);
 
   live->token(token_at(1'500'000));
   row = requests.rows(10).at(0);
-  EXPECT_EQ(request_state_name(row.state), "decode");
+  EXPECT_EQ(row_state_name(row.state), "decode");
   EXPECT_EQ(row.ttft_ms, 500.0);
   EXPECT_FALSE(row.tpot_ms);
   live->token(token_at(1'600'000));
@@ -57,12 +57,36 @@ TEST(RecentRequests, ARequestsLife) {
   requests.finished(live, ended(FinishReason::stop), 2'000'000);
   ASSERT_EQ(requests.rows(10).size(), 1u);
   row = requests.rows(10).at(0);
-  EXPECT_EQ(request_state_name(row.state), "stop");
+  EXPECT_EQ(row_state_name(row.state), "stop");
   EXPECT_EQ(row.output_tokens, 5u);
   EXPECT_EQ(row.ttft_ms, 500.0);  // from the arrival at the door
   EXPECT_EQ(row.tpot_ms, 100.0);
   EXPECT_EQ(row.miss_reason, MissReason::no_match);
   EXPECT_EQ(row.end_us, 2'000'000u);
+}
+
+// The engine may be done with a request before whoever submitted it has told its id.
+TEST(RecentRequests, IdsOfTheEngineComeAndGoWithTheRequests) {
+  RecentRequests requests;
+  const auto early = requests.begin("early", 10, 1, 1), refused = requests.begin("refused", 10, 1, 1);
+  requests.submitted(refused, 2);
+  requests.refused(refused);
+  requests.refused(refused);
+  requests.finished(early, ended(FinishReason::stop), 5);
+  requests.submitted(early, 1);
+  requests.submitted(nullptr, 3);
+  const AdmittedRequest gone[] = {{.request = 1}, {.request = 2}, {.request = 3}};
+  requests.admitted(gone);
+  ASSERT_EQ(requests.rows(10).size(), 1u);
+  EXPECT_EQ(requests.rows(10).at(0).id, "early");
+  const auto first = requests.begin("first", 10, 1, 1), second = requests.begin("second", 10, 1, 1);
+  requests.submitted(first, 4);
+  requests.submitted(second, 5);
+  requests.finished(first, ended(FinishReason::stop), 6);
+  const AdmittedRequest both[] = {{.request = 4, .hit_tokens = 40}, {.request = 5, .hit_tokens = 50}};
+  requests.admitted(both);
+  EXPECT_EQ(requests.rows(1).at(0).id, "second");
+  EXPECT_EQ(requests.rows(1).at(0).cached_tokens, 50u);
 }
 
 TEST(RecentRequests, SamplesRunSideBySide) {
@@ -76,7 +100,7 @@ TEST(RecentRequests, HowTheyEnd) {
   RecentRequests requests;
   const auto state = [&](const RequestResult& result) {
     requests.finished(requests.begin("a", 1, 1, 1), result, 2);
-    return request_state_name(requests.rows(1).at(0).state);
+    return row_state_name(requests.rows(1).at(0).state);
   };
   EXPECT_EQ(state(ended(FinishReason::length)), "length");
   EXPECT_EQ(state(ended(FinishReason::cancelled)), "aborted");

@@ -6,6 +6,7 @@
 #include "server/api_body.h"
 #include "server/reply_json.h"
 #include "server/sse.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -19,6 +20,13 @@ Json stop_reason(const SampleResult& sample) {
   if (!sample.stop_string.empty()) return sample.stop_string;
   if (sample.stop_token && !sample.stop_was_eos) return *sample.stop_token;
   return nullptr;
+}
+
+// In streams only keys with a value.
+Json streamed_usage(const Usage& usage) {
+  Json shown = usage_json(usage);
+  shown.erase("completion_tokens_details");
+  return shown;
 }
 
 std::vector<HttpHeader> with_type(std::vector<HttpHeader> headers, std::string_view type) {
@@ -70,6 +78,7 @@ Reply::Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared
       finished_(std::move(finished)),
       first_output_(std::move(first_output)),
       shown_(prompts_.size()),
+      open_(prompts_.size(), options_.n),
       running_(static_cast<uint32_t>(prompts_.size())) {
   choices_.reserve(prompts_.size() * options_.n);
   for (uint32_t i = 0; i < prompts_.size() * options_.n; ++i)
@@ -97,9 +106,8 @@ void Reply::take(EngineEvent event) {
     ++choice.generated;
     ++choice.pending;
   }
-  // The last piece waits for the result, which knows the stop reason.
-  if (event.finish != FinishReason::none) return;
-  if (choice.generated > 1 && choice.pending < options_.stream_interval) return;
+  if (event.finish != FinishReason::none) return end_choice(choice, event);
+  if (scores_prompt() || (choice.generated > 1 && choice.pending < options_.stream_interval)) return;
   send_pending(choice, nullptr);
 }
 
@@ -152,20 +160,20 @@ Usage Reply::usage_so_far(const Choice* choice) const {
 void Reply::send_role(Choice& choice) {
   if (choice.role_sent) return;
   choice.role_sent = true;
+  const ReplyPrompt& prompt = prompts_[choice.index / options_.n];
   if (options_.chat) {
     Json chunk = chunk_head();
     chunk["choices"] = Json::array({{{"index", choice.index},
                                      {"delta", {{"role", options_.choice.role}, {"content", ""}}},
                                      {"logprobs", nullptr},
                                      {"finish_reason", nullptr}}});
-    if (options_.continuous_usage) chunk["usage"] = usage_json(usage_so_far(&choice));
-    if (options_.return_token_ids) chunk["prompt_token_ids"] = prompts_[choice.index / options_.n].ids;
-    if (options_.return_prompt_text) chunk["prompt_text"] = prompts_[choice.index / options_.n].rendered;
+    if (options_.continuous_usage) chunk["usage"] = streamed_usage(usage_so_far(&choice));
+    chunk["prompt_token_ids"] = options_.return_token_ids ? Json(prompt.ids) : Json(nullptr);
+    chunk["prompt_text"] = options_.return_prompt_text ? Json(prompt.rendered) : Json(nullptr);
     write_event(dump(chunk));
   }
-  const ReplyPrompt& prompt = prompts_[choice.index / options_.n];
   if (options_.echo && !prompt.text.empty()) {
-    choice.pending_text.insert(0, prompt.text);
+    choice.echo = prompt.text;
     choice.text_offset = count_characters(prompt.text);
   }
 }
@@ -174,6 +182,7 @@ void Reply::send_role(Choice& choice) {
 void Reply::send_pending(Choice& choice, const SampleResult* end) {
   send_role(choice);
   ChoiceDelta delta = choice.add(choice.pending_text, end != nullptr);
+  delta.content.insert(0, std::exchange(choice.echo, {}));  // what a client wrote is no output: no parser reads it
   const bool nothing = delta.empty() && !options_.choice.logprobs && !options_.return_token_ids;
   if (nothing && end == nullptr) {
     choice.clear_pending();
@@ -194,28 +203,46 @@ void Reply::send_pending(Choice& choice, const SampleResult* end) {
   } else {
     shown["text"] = delta.content;
   }
-  shown["logprobs"] = options_.choice.logprobs && !choice.pending_tokens.empty()
+  const size_t prompt = choice.index / options_.n;
+  shown["logprobs"] = options_.choice.logprobs && (scores_prompt() || !choice.pending_tokens.empty())
                           ? logprobs_json(engine_, options_.choice, choice.pending_tokens, choice.pending_logprobs,
                                           choice.pending_top, choice.text_offset)
                           : Json(nullptr);
+  if (scores_prompt()) put_prompt_logprobs(engine_, options_.choice, *results_[prompt], shown["logprobs"]);
   shown["finish_reason"] = end == nullptr ? Json(nullptr) : Json(choice.finish_name(end->finish));
-  if (end != nullptr) shown["stop_reason"] = stop_reason(*end);
-  if (options_.return_token_ids) {
-    shown["token_ids"] = choice.pending_tokens;
-    if (!options_.chat && !choice.ids_sent) shown["prompt_token_ids"] = prompts_[choice.index / options_.n].ids;
-    choice.ids_sent = true;
+  // As vLLM has them: completions name these in every chunk, chats the reason only at the end.
+  if (!options_.chat || end != nullptr) shown["stop_reason"] = end == nullptr ? Json(nullptr) : stop_reason(*end);
+  if (!options_.chat) {
+    const bool ids = options_.return_token_ids && !std::exchange(choice.ids_sent, true);
+    shown["prompt_token_ids"] = ids ? Json(prompts_[prompt].ids) : Json(nullptr);
   }
+  shown["token_ids"] = options_.return_token_ids ? Json(choice.pending_tokens) : Json(nullptr);
+  if (!options_.chat || end != nullptr) shown["weight_versions"] = nullptr;
   Json chunk = chunk_head();
   chunk["choices"] = Json::array({std::move(shown)});
+  if (options_.continuous_usage) chunk["usage"] = streamed_usage(usage_so_far(&choice));
   if (end != nullptr && !options_.include_usage) chunk["system_fingerprint"] = options_.fingerprint;
-  if (options_.continuous_usage) chunk["usage"] = usage_json(usage_so_far(&choice));
+  chunk["kv_transfer_params"] = nullptr;
   const bool output = choice.generated > 0;
   choice.clear_pending();
   write_event(dump(chunk));
-  const size_t prompt = choice.index / options_.n;
   if (!output || shown_[prompt]) return;
   shown_[prompt] = true;
   first_output_();
+}
+
+// A choice's last chunk goes out when it ends, whatever the others still generate. That of the last one waits for the
+// result, which follows at once and knows how much was cached; so does that of one which failed, since the error will
+// end the stream.
+void Reply::end_choice(Choice& choice, const EngineEvent& event) {
+  if (--open_[event.prompt] == 0 || event.finish == FinishReason::error || scores_prompt()) return;
+  SampleResult end;
+  end.finish = event.finish;
+  end.stop_string = event.stop_string;
+  end.stop_token = event.stop_token;
+  end.stop_was_eos = event.stop_was_eos;
+  send_pending(choice, &end);
+  choice.ended = true;
 }
 
 void Reply::end_prompt(uint32_t prompt, const RequestResult& result) {
@@ -226,6 +253,7 @@ void Reply::end_prompt(uint32_t prompt, const RequestResult& result) {
     for (uint32_t s = 0; s < result.samples.size() && s < options_.n; ++s) {
       Choice& choice = choices_[prompt * options_.n + s];
       const SampleResult& sample = result.samples[s];
+      if (choice.ended) continue;
       if (choice.generated == 0 && !sample.tokens.empty()) choice.take_whole(sample);  // beams have no token events
       send_pending(choice, &sample);
     }
@@ -242,7 +270,7 @@ void Reply::end() {
     if (options_.include_usage) {
       Json chunk = chunk_head();
       chunk["choices"] = Json::array();
-      chunk["usage"] = usage_json(usage_so_far(nullptr));
+      chunk["usage"] = streamed_usage(usage_so_far(nullptr));
       chunk["system_fingerprint"] = options_.fingerprint;
       write_event(dump(chunk));
     }
@@ -255,6 +283,11 @@ void Reply::end() {
 
 void Reply::refuse(const ApiError& error) {
   if (done_) return;
+  done_ = true;
+  fail_with(error);
+}
+
+void Reply::break_off(const ApiError& error) {
   done_ = true;
   fail_with(error);
 }
@@ -276,8 +309,8 @@ void Reply::fail_with(const ApiError& error) {
 Json Reply::choice_json(Choice& choice, const RequestResult& result, const SampleResult& sample) {
   const ReplyPrompt& prompt = prompts_[choice.index / options_.n];
   choice.take_whole(sample);
-  if (options_.echo) choice.pending_text.insert(0, prompt.text);
-  const ChoiceDelta all = choice.add(choice.pending_text, true);
+  ChoiceDelta all = choice.add(choice.pending_text, true);
+  if (options_.echo) all.content.insert(0, prompt.text);  // no parser reads what a client wrote
   Json logprobs = nullptr;
   if (options_.choice.logprobs) {
     uint64_t offset = options_.echo ? count_characters(prompt.text) : 0;
@@ -309,6 +342,8 @@ Json Reply::choice_json(Choice& choice, const RequestResult& result, const Sampl
     shown["prompt_logprobs"] = options_.show_prompt_logprobs ? prompt_logprobs_json(engine_, result) : Json(nullptr);
     shown["prompt_token_ids"] = options_.return_token_ids ? Json(prompt.ids) : Json(nullptr);
   }
+  shown["routed_experts"] = nullptr;
+  shown["weight_versions"] = nullptr;
   return shown;
 }
 
@@ -335,6 +370,7 @@ std::string Reply::whole_body() {
     reply["prompt_text"] = options_.return_prompt_text ? Json(prompts_.front().rendered) : Json(nullptr);
   }
   reply["kv_transfer_params"] = nullptr;
+  reply["ec_transfer_params"] = nullptr;
   reply["metrics"] = options_.metrics ? request_metrics_json(first) : Json(nullptr);
   return dump(reply);
 }

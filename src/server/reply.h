@@ -50,6 +50,9 @@ struct EngineEvent {
   std::optional<TokenId> token;
   std::string text;
   FinishReason finish = FinishReason::none;
+  std::string stop_string;  // these three with the last event of a sample: see SampleResult
+  std::optional<TokenId> stop_token;
+  bool stop_was_eos = false;
   std::optional<float> logprob;
   std::vector<TokenLogprob> top;
   std::unique_ptr<RequestResult> result;  // the last event of a prompt: its result instead of a token
@@ -66,15 +69,18 @@ class Reply {
   void take(EngineEvent event);
   // Before anything came: the whole reply is this error.
   void refuse(const ApiError& error);
+  // Whatever was written: this error is the end. For an answer that cannot go on, by a bug or because events were lost.
+  void break_off(const ApiError& error);
   // A comment line, when nothing was written for a while.
   void keep_alive();
   bool done() const { return done_; }
-  bool streams() const { return options_.stream; }
   const ReplyOptions& options() const { return options_; }
   uint64_t last_write_us() const { return last_write_us_; }
 
  private:
   Choice& choice_of(const EngineEvent& event) { return choices_[event.prompt * options_.n + event.sample]; }
+  // Streams of an echo with logprobs begin with the prompt's, which are known with the result: nothing goes out before.
+  bool scores_prompt() const { return options_.stream && options_.echo && options_.choice.logprobs && !options_.chat; }
   void start_stream();
   void write(std::string bytes);
   void write_event(std::string_view data);
@@ -82,6 +88,7 @@ class Reply {
   Usage usage_so_far(const Choice* choice) const;  // null: of all choices
   void send_role(Choice& choice);
   void send_pending(Choice& choice, const SampleResult* end);
+  void end_choice(Choice& choice, const EngineEvent& event);
   void end_prompt(uint32_t prompt, const RequestResult& result);
   void end();
   void fail_with(const ApiError& error);
@@ -95,6 +102,7 @@ class Reply {
   const std::function<void(uint32_t, const RequestResult&)> finished_;
   const std::function<void()> first_output_;
   std::vector<bool> shown_;                              // [prompts] some output of it was written
+  std::vector<uint32_t> open_;                           // [prompts] choices that are not at their end
   std::vector<Choice> choices_;                          // [prompts * n]
   std::vector<std::unique_ptr<RequestResult>> results_;  // [prompts], null while running
   uint32_t running_ = 0;                                 // prompts without a result

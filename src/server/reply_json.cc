@@ -2,13 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "text/unicode.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 
 using Json = nlohmann::ordered_json;
-
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json usage_json(const Usage& usage) {
   Json details = {{"cached_tokens", usage.cached_tokens}};

@@ -24,8 +24,6 @@ nlohmann::ordered_json request_metrics_json(const RequestResult& result);
 nlohmann::ordered_json prompt_logprobs_json(const Engine& engine, const RequestResult& result);
 // Text of a token as logprobs show it: never empty of meaning, valid UTF-8.
 std::string shown_token(const Engine& engine, TokenId token, bool as_id);
-// Text that is valid UTF-8; what is not is replaced.
-std::string dump(const nlohmann::ordered_json& json);
 
 // GET /v1/models.
 std::string models_body(std::span<const std::string> names, std::string_view root, uint32_t max_model_len,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/cpu_memory.h"
+#include "base/check.h"
 #include "engine/engine_parts.h"
 #include "text/bpe.h"
 #include "text/json_text.h"
@@ -29,6 +30,7 @@ struct Script {
   uint32_t max_model_len = 8192;
   std::string chat_template = kDefaultTemplate;
   bool endless = false;
+  TokenId failing_token = -1;
 };
 
 Result<std::string> read_piece(const Json& piece) {
@@ -64,8 +66,8 @@ Result<Script> read_script(const std::string& text) {
     return fail(ErrorCode::invalid_argument, "a script is an object with answers: [{\"pieces\": [\"...\"]}]");
   }
   for (const auto& [key, value] : object.items()) {
-    constexpr const char* kKnown[] = {"answers",       "step_us",       "prompt_token_us",
-                                      "max_model_len", "chat_template", "endless"};
+    constexpr const char* kKnown[] = {"answers",       "step_us", "prompt_token_us", "max_model_len",
+                                      "chat_template", "endless", "failing_token"};
     if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
       return fail(ErrorCode::invalid_argument, "field '" + key + "' is not part of a script");
     }
@@ -88,6 +90,7 @@ Result<Script> read_script(const std::string& text) {
   RETURN_IF_ERROR(read_count(object, "step_us", 60'000'000, script.step_us));
   RETURN_IF_ERROR(read_count(object, "prompt_token_us", 1'000'000, script.prompt_token_us));
   RETURN_IF_ERROR(read_count(object, "max_model_len", 1 << 20, script.max_model_len));
+  RETURN_IF_ERROR(read_count(object, "failing_token", kFirstPiece + kMostPieces, script.failing_token));
   if (object.contains("chat_template") && object["chat_template"].is_string()) {
     script.chat_template = object["chat_template"];
   }
@@ -116,6 +119,9 @@ class ScriptedModel : public Model {
   const ModelConfig& config() const override { return config_; }
   size_t pass_bytes() const override { return 0; }
   void forward(const Batch& batch, Workspace&, float* hidden) const override {
+    if (std::ranges::find(batch.tokens, script_.failing_token) != batch.tokens.end()) {
+      throw CheckFailure("the script's failing_token");
+    }
     const uint64_t us = script_.step_us + script_.prompt_token_us * (batch.tokens.size() - batch.sequences.size());
     if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {

@@ -1,19 +1,25 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <future>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "format/printable.h"
+#include "http/front_queue.h"
+#include "server/access_log.h"
 #include "server/dashboard.h"
 #include "server/openapi.h"
 #include "server/reply_json.h"
+#include "server/routes.h"
 #include "server/server_impl.h"
 #include "server/stats_line.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -21,40 +27,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-struct Route {
-  std::string_view methods;  // "GET" or "GET, POST"
-  std::string_view path;
-  bool open;     // needs no key
-  bool dev;      // only in dev mode
-  bool loading;  // answers before the model is there
-  void (*handle)(Server::Impl&, const Server::Impl::Exchange&);
-};
-
-template <auto kMember>
-void call(Server::Impl& server, const Server::Impl::Exchange& exchange) {
-  (server.*kMember)(exchange);
-}
-template <ApiRoute kRoute>
-void call_api(Server::Impl& server, const Server::Impl::Exchange& exchange) {
-  server.generate(kRoute, exchange);
-}
-
 using Impl = Server::Impl;
-constexpr Route kRoutes[] = {
-    {"POST", "/v1/chat/completions", false, false, false, call_api<ApiRoute::chat>},
-    {"POST", "/v1/completions", false, false, false, call_api<ApiRoute::completions>},
-    {"POST", "/tokenize", false, false, false, call_api<ApiRoute::tokenize>},
-    {"POST", "/detokenize", false, false, false, call_api<ApiRoute::detokenize>},
-    {"GET", "/v1/models", false, false, false, call<&Impl::models>},
-    {"GET", "/health", true, false, true, call<&Impl::health_reply>},
-    {"GET, POST", "/ping", true, false, true, call<&Impl::ping>},
-    {"GET", "/metrics", false, false, false, call<&Impl::metrics_text>},
-    {"GET", "/dashboard/state", false, false, false, call<&Impl::dashboard_state_reply>},
-    {"GET", "/version", false, false, true, call<&Impl::version>},
-    {"GET", "/load", false, false, true, call<&Impl::load>},
-    {"GET", "/openapi.json", false, false, true, call<&Impl::openapi>},
-    {"POST", "/reset_prefix_cache", false, true, false, call<&Impl::reset_prefix_cache>},
-};
+
+constexpr std::string_view kLeaving =
+    "The server is shutting down: it finishes what it has and takes nothing new; try another one";
 
 // As long as the longer one, so that the time tells nothing about the key.
 bool equal(std::string_view a, std::string_view b) {
@@ -70,17 +46,96 @@ bool lists(const std::vector<std::string>& allowed, std::string_view value) {
   return std::ranges::any_of(allowed, [&](const std::string& one) { return one == "*" || one == value; });
 }
 
+// Without the root path and slashes at the end; empty: the root path alone.
+std::string_view path_of(const Impl& s, const ServerRequest& request) {
+  std::string_view path = request.path;
+  const std::string& root = s.options.root_path;
+  if (!root.empty() && path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/')) {
+    path.remove_prefix(root.size());
+  }
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return path;
+}
+
+// What reads a body.
+std::optional<ApiRoute> api_of(RouteId route) {
+  switch (route) {
+    case RouteId::completions:
+      return ApiRoute::completions;
+    case RouteId::chat:
+      return ApiRoute::chat;
+    case RouteId::tokenize:
+      return ApiRoute::tokenize;
+    case RouteId::detokenize:
+      return ApiRoute::detokenize;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Without keys whoever reaches the server may use it. A page that let its name point here (DNS rebinding) does so as
+// its own origin, which CORS does not see: it is known by the Host that its browser sends. Where pages of its origin
+// may call anyway there is nothing to refuse.
+std::optional<ServerReply> refuse_rebound(const Impl& s, const ServerRequest& request) {
+  if (!s.options.api_keys.empty() || !from_browser(request)) return std::nullopt;
+  const std::string* origin = request.header("Origin");
+  if (lists(s.options.cors.origins, origin == nullptr ? "" : *origin)) return std::nullopt;
+  return refuse_host(request, s.host_rules());
+}
+
+// Why a request gets no further than its head.
+std::optional<ServerReply> refusal_of(const Impl& s, const ServerRequest& request, const RouteInfo* route) {
+  // Whoever has no key does not learn which pages there are.
+  const bool open = route != nullptr && !needs_key(*route, s.options.public_metrics);
+  if (!open && !s.has_key(request)) return unauthorized_reply();
+  if (route == nullptr) return no_route_reply();
+  if (!route->takes(request.method)) return wrong_method_reply(std::string(route->methods));
+  if (route->guard != RouteGuard::open) {
+    if (auto refused = refuse_rebound(s, request)) return refused;
+  }
+  if (s.draining && !route->leaving) return error_reply(overloaded(std::string(kLeaving), 1));
+  if (!s.ready && !route->loading) {
+    return error_reply(overloaded("The model is still being loaded; try again in a moment", 1));
+  }
+  return std::nullopt;
+}
+
+// What stands in front of every path behind a proxy: "" or "/a/b", however it was given.
+std::string normal_prefix(std::string_view prefix) {
+  while (prefix.starts_with('/')) prefix.remove_prefix(1);
+  while (prefix.ends_with('/')) prefix.remove_suffix(1);
+  return prefix.empty() ? "" : "/" + std::string(prefix);
+}
+
+ServeOptions normal(ServeOptions options) {
+  options.root_path = normal_prefix(options.root_path);
+  return options;
+}
+
 std::string join(const std::vector<std::string>& parts) {
   std::string all;
   for (const std::string& part : parts) all += (all.empty() ? "" : ", ") + part;
   return all;
 }
 
-std::string random_secret() {
-  std::random_device random;
-  std::string secret;
-  for (int i = 0; i < 8; ++i) secret += std::to_string(random());
-  return secret;
+// What is known of them before the engine is there.
+ApiLimits limits_of(const ServeOptions& options) {
+  ApiLimits limits;
+  limits.max_n = options.max_n;
+  limits.max_prompts = options.max_prompts;
+  limits.max_stop_strings = options.max_stop_strings;
+  limits.max_logprobs = options.max_logprobs;
+  limits.strict_fields = options.strict_fields;
+  limits.trust_chat_template = options.trust_request_chat_template;
+  limits.sort_tool_keys = options.sort_tool_keys;
+  limits.tool_calls = options.auto_tool_choice;
+  limits.return_tokens_as_token_ids = options.return_tokens_as_token_ids;
+  limits.chat_template_kwargs = options.default_chat_template_kwargs;
+  return limits;
+}
+
+void run_once(std::function<void()>& call) {
+  if (const auto once = std::exchange(call, nullptr)) once();
 }
 
 std::vector<std::string_view> markers_of(const ToolFormat* tools, const ReasoningFormat* reasoning) {
@@ -102,29 +157,58 @@ Result<std::unique_ptr<Server>> Server::listen(ServeOptions options) {
   return server;
 }
 
+std::function<void(const BlockLife&)> Server::kv_life_sink() {
+  return [s = impl_.get()](const BlockLife& life) {
+    if (s->metrics != nullptr) s->metrics->block_life(life);
+  };
+}
+
 std::string Server::address() const { return impl_->http->address(); }
 uint16_t Server::port() const { return impl_->http->port(); }
+void Server::on_failure(std::function<void()> call) { impl_->on_failure = std::move(call); }
+Status Server::health() const { return impl_->engine().health(); }
 void Server::stall(uint64_t us) {
   if (impl_->thread != nullptr) impl_->thread->stall(us);
 }
 
-Server::Impl::Impl(ServeOptions serve_options) : options(std::move(serve_options)), started(unix_seconds()) {}
+Server::Impl::Impl(ServeOptions serve_options) : options(normal(std::move(serve_options))), started(unix_seconds()) {}
 
 Server::Impl::~Impl() {
   if (http != nullptr) http->stop();  // from here on nothing calls into the others
-  texts.reset();
+  texts.reset();  // it hands work to the next one
+  long_texts.reset();
   thread.reset();
   answers.clear();
 }
 
+HttpServerOptions Server::Impl::http_options() {
+  HttpServerOptions made = options.http;
+  made.on_head = [this](const ServerRequest& request) { return refuse_by_head(request); };
+  made.on_refused = [this](const ServerRequest& read, ServerReply& reply) {
+    for (HttpHeader& header : common_headers(read, "")) reply.headers.push_back(std::move(header));
+  };
+  if (!options.access_log) return made;
+  made.on_served = [this](const ServedRequest& request) {
+    if (std::ranges::find(options.access_log_except, request.path) != options.access_log_except.end()) return;
+    log(LogLevel::info, access_line(request));
+  };
+  return made;
+}
+
 Status Server::Impl::start() {
   const auto refusal = [](int status, std::string_view message) {
-    return error_reply(status_error(status, std::string(message)));
+    ApiError error = status_error(status, std::string(message));
+    if (status == 503) error.retry_after_s = 1;
+    return error_reply(error);
   };
+  if (!options.record.empty()) {
+    ASSIGN_OR_RETURN(recorder, TraceRecorder::open(options.record));
+  }
   ASSIGN_OR_RETURN(http, HttpServer::start(
-                             options.http, [this](Exchange exchange) { handle(exchange); }, refusal));
+                             http_options(), [this](Exchange exchange) { handle(exchange); }, refusal));
   events = std::make_unique<EventQueue>([this] { http->post([this] { events->drain(); }); });
-  texts = std::make_unique<TextThread>();
+  long_texts = std::make_unique<TextThread>();
+  texts = std::make_unique<TextThread>(options.text_limits);
   http->post([this] { look_after(); });
   return {};
 }
@@ -132,18 +216,16 @@ Status Server::Impl::start() {
 Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options, const MemoryPlan& plan) {
   Impl& s = *impl_;
   const EngineInfo& info = engine->info();
+  s.limits = limits_of(s.options);
   s.limits.max_model_len = info.max_model_len;
   s.limits.vocabulary = info.vocabulary;
-  s.limits.max_n = engine_options.max_num_seqs;
-  s.limits.max_logprobs = s.options.max_logprobs;
-  s.limits.strict_fields = s.options.strict_fields;
-  s.limits.trust_chat_template = s.options.trust_request_chat_template;
+  s.limits.max_n = std::min(s.options.max_n, engine_options.max_num_seqs);
   s.limits.priority_scheduling = engine_options.scheduling_policy == SchedulingPolicy::priority;
-  s.limits.tool_calls = s.options.auto_tool_choice;
-  s.limits.return_tokens_as_token_ids = s.options.return_tokens_as_token_ids;
-  s.limits.chat_template_kwargs = s.options.default_chat_template_kwargs;
   ASSIGN_OR_RETURN(s.limits.defaults, parse_sampling_defaults(s.options.generation_config));
-  RETURN_IF_ERROR(engine->check_chat_template(s.options.chat_template));
+  // A model without one completes texts; chats are refused by name then.
+  if (engine->has_chat_template() || !s.options.chat_template.empty()) {
+    RETURN_IF_ERROR(engine->check_chat_template(s.options.chat_template));
+  }
   for (uint32_t id = 0; id < info.vocabulary; ++id) {
     s.longest_token_bytes = std::max(s.longest_token_bytes, engine->piece(static_cast<TokenId>(id), true).size());
   }
@@ -168,7 +250,8 @@ Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine
   s.metrics = std::make_unique<Metrics>(MetricsOptions{.model_name = s.options.served_model_names.front(),
                                                        .kv_block_lives = s.options.kv_cache_metrics,
                                                        .hidden_metrics = s.options.hidden_gpu_metrics,
-                                                       .histogram_buckets = s.options.histogram_buckets},
+                                                       .histogram_buckets = s.options.histogram_buckets,
+                                                       .cache_config = s.options.cache_config},
                                         info, engine_options, engine->cache().layout());
   engine->observe([&s, e = engine.get()](const StepReport& report) { s.after_step(*e, report); });
   s.breakers = std::make_unique<PrefixBreakers>(
@@ -181,6 +264,8 @@ Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine
   s.turns =
       std::make_unique<TurnMemory>(TurnMemoryOptions{.max_turns = s.options.max_turns_kept},
                                    [e = engine.get()](TokenId id, bool special) { return e->piece(id, special); });
+  engine->cache().block_map(s.last_blocks);
+  s.last_blocks_us = steady_us();
   s.fingerprint = "kvarto-" + std::string(KVARTO_VERSION) + "-" + info.model_fingerprint.substr(0, 8);
   s.thread = std::make_unique<EngineThread>(std::move(engine));
   s.ready = true;
@@ -196,7 +281,8 @@ void Server::Impl::after_step(Engine& e, const StepReport& report) {
 
 void Server::Impl::publish_events(Engine& e, bool cache_rebuilt) {
   if (publisher == nullptr) return;
-  KvEvents events_now = e.cache().take_events();
+  KvEvents events_now;
+  if (e.health()) events_now = e.cache().take_events();  // else there may be no cache any more
   // What was there is gone, and the new cache does not know of it.
   if (cache_rebuilt) events_now.list.insert(events_now.list.begin(), KvEvent{.kind = KvEvent::Kind::cleared});
   if (events_now.list.empty()) return;
@@ -205,13 +291,19 @@ void Server::Impl::publish_events(Engine& e, bool cache_rebuilt) {
 }
 
 bool Server::drain(std::chrono::milliseconds limit) {
-  impl_->draining = true;
-  impl_->http->post([this] { impl_->http->stop_accepting(); });
   const auto until = std::chrono::steady_clock::now() + limit;
+  // On the front thread, so that every request is either counted below or refused.
+  const auto begun = std::make_shared<std::promise<void>>();
+  impl_->http->post([s = impl_.get(), begun] {
+    s->draining = true;
+    begun->set_value();
+  });
+  begun->get_future().wait_until(until);
   {
     std::unique_lock lock(impl_->idle_mutex);
     if (!impl_->idle.wait_until(lock, until, [this] { return impl_->jobs == 0; })) return false;
   }
+  impl_->http->stop_accepting();
   // The last bytes may be on their way still; connections close behind them.
   while (impl_->http->counts().open > 0 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(milliseconds(5));
@@ -225,10 +317,7 @@ bool Server::Impl::has_key(const ServerRequest& request) const {
   if (options.api_keys.empty()) return true;
   const std::string* header = request.header("Authorization");
   constexpr std::string_view kScheme = "bearer ";
-  if (header == nullptr || header->size() < kScheme.size()) return false;
-  std::string scheme = header->substr(0, kScheme.size());
-  std::ranges::transform(scheme, scheme.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (scheme != kScheme) return false;
+  if (header == nullptr || !equal_ignoring_case(header->substr(0, kScheme.size()), kScheme)) return false;
   const std::string_view key = std::string_view(*header).substr(kScheme.size());
   bool found = false;
   for (const std::string& known : options.api_keys) found |= equal(known, key);
@@ -244,81 +333,146 @@ std::vector<HttpHeader> Server::Impl::cors_headers(const ServerRequest& request)
   return headers;
 }
 
-ServerReply Server::Impl::with_headers(ServerReply reply, const ServerRequest& request) const {
-  for (HttpHeader& header : cors_headers(request)) reply.headers.push_back(std::move(header));
-  if (options.request_id_headers) {
-    const std::string* given = request.header("X-Request-Id");
-    reply.headers.push_back(
-        {"X-Request-Id", given != nullptr && !given->empty() ? printable(*given, 128) : random_id()});
+// Of a request's whole life: what its client calls it, else the name under which the log has it. A job's label begins
+// with the kind of its reply.
+std::string Server::Impl::id_of(const HttpExchange& exchange) {
+  std::string id = client_id(exchange.request());
+  if (!id.empty()) return id;
+  id = exchange.label();
+  for (const std::string_view kind : {kChatId, kCompletionId}) {
+    if (id.starts_with(kind)) return id.substr(kind.size());
   }
-  return reply;
+  return id;
+}
+
+// `id`: of the request; empty: its client's, or a new one.
+std::vector<HttpHeader> Server::Impl::common_headers(const ServerRequest& request, std::string id) const {
+  std::vector<HttpHeader> headers = cors_headers(request);
+  if (!options.request_id_headers) return headers;
+  if (id.empty()) id = client_id(request);
+  headers.push_back({"X-Request-Id", id.empty() ? random_id() : std::move(id)});
+  return headers;
 }
 
 void Server::Impl::answer(const Exchange& exchange, ServerReply reply) const {
-  exchange->reply(with_headers(std::move(reply), exchange->request()));
+  for (HttpHeader& header : common_headers(exchange->request(), id_of(*exchange))) {
+    reply.headers.push_back(std::move(header));
+  }
+  if (draining) reply.headers.push_back({"Connection", "close"});
+  exchange->reply(std::move(reply));
+}
+
+void Server::Impl::preflight(const Exchange& exchange) const {
+  const ServerRequest& request = exchange->request();
+  ServerReply reply{.status = 204, .headers = {}, .body = ""};
+  if (!cors_headers(request).empty()) {
+    const std::string* asked = request.header("Access-Control-Request-Headers");
+    const bool any_header = lists(options.cors.headers, "*") && asked != nullptr;
+    reply.headers.push_back({"Access-Control-Allow-Methods", lists(options.cors.methods, "*")
+                                                                 ? "GET, HEAD, POST, OPTIONS"
+                                                                 : join(options.cors.methods)});
+    reply.headers.push_back({"Access-Control-Allow-Headers", any_header ? *asked : join(options.cors.headers)});
+    reply.headers.push_back({"Access-Control-Max-Age", "600"});
+  }
+  answer(exchange, std::move(reply));
 }
 
 void Server::Impl::handle(const Exchange& exchange) {
   const ServerRequest& request = exchange->request();
+  if (std::string id = client_id(request); !id.empty()) {
+    exchange->set_label(std::move(id));
+  } else if (options.request_id_headers) {
+    exchange->set_label(random_id());
+  }
   if (request.method == "OPTIONS" && request.header("Access-Control-Request-Method") != nullptr) {
-    ServerReply reply = with_headers({.status = 204, .headers = {}, .body = ""}, request);
-    if (!reply.headers.empty()) {
-      const std::string* asked = request.header("Access-Control-Request-Headers");
-      const bool any_header = lists(options.cors.headers, "*") && asked != nullptr;
-      reply.headers.push_back({"Access-Control-Allow-Methods", lists(options.cors.methods, "*")
-                                                                   ? "GET, HEAD, POST, OPTIONS"
-                                                                   : join(options.cors.methods)});
-      reply.headers.push_back({"Access-Control-Allow-Headers", any_header ? *asked : join(options.cors.headers)});
-      reply.headers.push_back({"Access-Control-Max-Age", "600"});
-    }
-    exchange->reply(std::move(reply));
-    return;
+    return preflight(exchange);
   }
-  std::string_view path = request.path;
-  if (!options.root_path.empty() && path.starts_with(options.root_path)) path.remove_prefix(options.root_path.size());
-  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  const std::string_view path = path_of(*this, request);
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  // The page's links are relative: they need the slash.
+  if (path.empty() && reads) {
+    return answer(exchange, {.status = 307, .headers = {{"Location", options.root_path + "/"}}, .body = ""});
+  }
+  const RouteInfo* const route = find_route(path, options.dev_mode);
   // The page and its files hold no data; what it shows comes from /dashboard/state, which needs the key.
-  if ((request.method == "GET" || request.method == "HEAD") && is_dashboard_asset(path)) {
-    if (auto refused = refuse_foreign(request, host_rules())) return exchange->reply(std::move(*refused));
-    return exchange->reply(dashboard_asset(path));
+  if (route == nullptr && reads && is_dashboard_asset(path)) return asset(exchange, path);
+  if (auto refused = refusal_of(*this, request, route)) return answer(exchange, *std::move(refused));
+  run(route->id, exchange);
+}
+
+void Server::Impl::run(RouteId route, const Exchange& exchange) {
+  switch (route) {
+    case RouteId::completions:
+    case RouteId::chat:
+    case RouteId::tokenize:
+    case RouteId::detokenize:
+      return generate(*api_of(route), exchange);
+    case RouteId::models:
+      return models(exchange);
+    case RouteId::health:
+      return health_reply(exchange);
+    case RouteId::ping:
+      return ping(exchange);
+    case RouteId::version:
+      return version(exchange);
+    case RouteId::load:
+      return load(exchange);
+    case RouteId::metrics:
+      return metrics_text(exchange);
+    case RouteId::dashboard_state:
+      return dashboard_state_reply(exchange);
+    case RouteId::reset_prefix_cache:
+      return reset_prefix_cache(exchange);
+    case RouteId::openapi:
+      return openapi(exchange);
+    case RouteId::page:
+      return asset(exchange, "/");
   }
-  const auto route =
-      std::ranges::find_if(kRoutes, [&](const Route& r) { return r.path == path && (!r.dev || options.dev_mode); });
-  // Whoever has no key does not learn which pages there are.
-  const bool open = route != std::end(kRoutes) && (route->open || (options.public_metrics && path == "/metrics"));
-  if (!open && !has_key(request)) return answer(exchange, unauthorized_reply());
-  if (route == std::end(kRoutes)) return answer(exchange, no_route_reply());
-  const bool head = request.method == "HEAD" && route->methods.starts_with("GET");
-  if (!head && (", " + std::string(route->methods) + ",").find(", " + request.method + ",") == std::string::npos) {
-    return answer(exchange, wrong_method_reply(std::string(route->methods)));
+}
+
+// Before a long body is read.
+std::optional<ServerReply> Server::Impl::refuse_by_head(const ServerRequest& request) const {
+  const RouteInfo* const route = find_route(path_of(*this, request), options.dev_mode);
+  std::optional<ServerReply> refused = refusal_of(*this, request, route);
+  if (!refused) {
+    const std::optional<ApiRoute> api = api_of(route->id);
+    const std::optional<ApiError> error =
+        api ? refused_unread(*api, request)
+            : status_error(413, std::string(route->path) + " takes no body; send none");
+    if (error) refused = error_reply(*error);
   }
-  if (!ready && !route->loading) {
-    return answer(exchange, error_reply(overloaded("The model is still being loaded; try again in a moment", 1)));
+  if (refused) {
+    for (HttpHeader& header : common_headers(request, "")) refused->headers.push_back(std::move(header));
   }
-  route->handle(*this, exchange);
+  return refused;
 }
 
 // --- what is not generation
 
+// What fails here fails alone, and the next look comes.
 void Server::Impl::look_after() {
-  if (thread != nullptr && ready) {
-    const uint64_t now = steady_us();
-    const EngineStats stats = engine().stats_snapshot();
-    if (health.look(now, thread->last_tick_us(), stats, engine().health())) {
-      log(LogLevel::error, "nothing runs although " + std::to_string(stats.waiting) +
-                               " requests wait; cached blocks are dropped so that they can start");
-      thread->between_steps([](Engine& e) { e.reset_prefix_cache(); });
-    }
-    log_stats(now);
-    if (options.sse_keep_alive_s > 0) {
-      for (const std::shared_ptr<Reply>& one : answers) {
-        const auto silent_us = static_cast<double>(now - std::min(now, one->last_write_us()));
-        if (silent_us >= options.sse_keep_alive_s * 1e6) one->keep_alive();
-      }
-    }
-  }
-  std::erase_if(answers, [](const std::shared_ptr<Reply>& one) { return one->done(); });
   http->after(milliseconds(options.sse_keep_alive_s > 0 ? 200 : 1000), [this] { look_after(); });
+  std::erase_if(answers, [](const std::shared_ptr<Reply>& one) { return one->done(); });
+  if (!ready) return;
+  const uint64_t now = steady_us();
+  run_guarded([&] { watch(now); });
+  run_guarded([&] { log_stats(now); });
+  if (options.sse_keep_alive_s <= 0) return;
+  for (const std::shared_ptr<Reply>& one : answers) {
+    const auto silent_us = static_cast<double>(now - std::min(now, one->last_write_us()));
+    if (silent_us >= options.sse_keep_alive_s * 1e6) run_guarded([&] { one->keep_alive(); });
+  }
+}
+
+void Server::Impl::watch(uint64_t now_us) {
+  const EngineStats stats = engine().stats_snapshot();
+  const Status alive = engine().health();
+  if (health.look(now_us, thread->last_tick_us(), stats, alive, thread->in_step())) {
+    log(LogLevel::error, "nothing runs although " + std::to_string(stats.waiting) +
+                             " requests wait; cached blocks are dropped so that they can start");
+    thread->between_steps([](Engine& e) { e.reset_prefix_cache(); });
+  }
+  if (!alive) run_once(on_failure);
 }
 
 void Server::Impl::log_stats(uint64_t now_us) {
@@ -340,6 +494,7 @@ void Server::Impl::models(const Exchange& exchange) {
 }
 
 void Server::Impl::health_reply(const Exchange& exchange) {
+  if (draining) return answer(exchange, error_reply(overloaded(std::string(kLeaving), 1)));
   if (!ready) return answer(exchange, error_reply(overloaded("Loading model", 1)));
   if (health.trouble()) return answer(exchange, error_reply(status_error(503, *health.trouble())));
   answer(exchange, {.status = 200, .headers = {}, .body = ""});
@@ -366,7 +521,7 @@ void Server::Impl::openapi(const Exchange& exchange) {
                              .keys = !options.api_keys.empty(),
                              .public_metrics = options.public_metrics,
                              .dev_mode = options.dev_mode};
-  answer(exchange, json_reply(200, openapi_json(limits, about)));
+  answer(exchange, json_reply(200, openapi_json(ready ? limits : limits_of(options), about)));
 }
 
 void Server::Impl::reset_prefix_cache(const Exchange& exchange) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,9 +25,17 @@ class Server {
   // From now on requests are answered. `info` lines are logged by the caller.
   // `plan` is shown on the dashboard.
   Status serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options, const MemoryPlan& plan = {});
+  // For EngineOptions::on_kv_life of the engine that serve() will get: feeds the histograms of block lives. As long as
+  // this server.
+  std::function<void(const BlockLife&)> kv_life_sink();
   std::string address() const;
   uint16_t port() const;
-  // New requests get 503; running ones go on. True once nothing runs, false after `limit`.
+  // Called once, on the front thread, soon after the engine has stopped for good; to be set before serve().
+  void on_failure(std::function<void()> call);
+  // Fails from then on, with the reason. Any thread, after serve().
+  Status health() const;
+  // New requests get 503, on old connections and new ones; accepted ones go on. True once they are done and nobody is
+  // connected any more, false after `limit`.
   bool drain(std::chrono::milliseconds limit);
   // Tests: the engine's thread sleeps so long before each step.
   void stall(uint64_t us);

@@ -1,8 +1,10 @@
-// TextThread: the one thread that reads requests' bodies, renders templates and turns text into ids, in order of
-// arrival, so that a long prompt delays neither the engine nor the bytes of other streams. post() from any thread.
+// TextThread: a thread that reads requests' bodies, renders templates and turns text into ids, in order of arrival, so
+// that a long prompt delays neither the engine nor the bytes of other streams. What waits for it is bounded. post()
+// from any thread.
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -10,48 +12,33 @@
 
 namespace kvarto {
 
+// Of what waits.
+struct TextLimits {
+  size_t works = 4096;
+  size_t bytes = size_t{256} << 20;  // of requests' bodies; where nothing waits one has room, whatever its size
+};
+
 class TextThread {
  public:
-  TextThread() : thread_([this] { loop(); }) {}
+  explicit TextThread(TextLimits limits = {}) : limits_(limits), thread_([this] { loop(); }) {}
   // What has not begun is dropped.
-  ~TextThread() {
-    {
-      const std::scoped_lock lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_one();
-    thread_.join();
-  }
-  void post(std::function<void()> work) {
-    {
-      const std::scoped_lock lock(mutex_);
-      work_.push_back(std::move(work));
-    }
-    wake_.notify_one();
-  }
-  size_t waiting() const {
-    const std::scoped_lock lock(mutex_);
-    return work_.size();
-  }
+  ~TextThread();
+  // False, and `work` is dropped: too much waits already. An exception out of it is logged and goes no further.
+  // `bytes`: that it keeps in memory.
+  bool post(std::function<void()> work, size_t bytes = 0);
 
  private:
-  void loop() {
-    while (true) {
-      std::function<void()> work;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return stopping_ || !work_.empty(); });
-        if (stopping_) return;
-        work = std::move(work_.front());
-        work_.pop_front();
-      }
-      work();
-    }
-  }
+  struct Work {
+    std::function<void()> call;
+    size_t bytes = 0;
+  };
+  void loop();
 
-  mutable std::mutex mutex_;
+  const TextLimits limits_;
+  std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> work_;
+  std::deque<Work> waiting_;
+  size_t waiting_bytes_ = 0;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the above
 };

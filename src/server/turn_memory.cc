@@ -53,44 +53,72 @@ size_t TurnMemory::Chat::bytes() const {
 
 TurnMemory::TurnMemory(TurnMemoryOptions options, Piece piece) : options_(options), piece_(std::move(piece)) {}
 
-void TurnMemory::remember(const Turn& turn) {
-  if (options_.max_turns == 0) return;
+TurnMemory::Cut TurnMemory::cut(const TurnOutput& output) const {
   std::vector<size_t> ends;  // of the tokens that spell the text
-  for (size_t at = 0; ends.size() < turn.output_ids.size(); ends.push_back(at)) {
-    const std::string piece = piece_(turn.output_ids[ends.size()], true);
-    if (!turn.output_text.substr(at).starts_with(piece)) break;
+  for (size_t at = 0; ends.size() < output.ids.size(); ends.push_back(at)) {
+    const std::string piece = piece_(output.ids[ends.size()], true);
+    if (!output.text.substr(at).starts_with(piece)) break;
     at += piece.size();
   }
-  const size_t tokens = whole_tokens(turn.output_text, ends, turn.output_text.size());
-  if (tokens == 0 || ends[tokens - 1] == 0) return;
-  size_t word_end = ends[tokens - 1];
-  while (word_end > 0 && is_space(turn.output_text[word_end - 1])) --word_end;
-  const size_t word_tokens = whole_tokens(turn.output_text, ends, word_end);
+  const size_t tokens = whole_tokens(output.text, ends, output.text.size());
+  if (tokens == 0) return {};
+  Cut made{.text = output.text.substr(0, ends[tokens - 1]), .ids = output.ids.first(tokens)};
+  size_t word_end = made.text.size();
+  while (word_end > 0 && is_space(output.text[word_end - 1])) --word_end;
+  made.word_tokens = whole_tokens(output.text, ends, word_end);
+  if (made.word_tokens > 0) made.word_end = ends[made.word_tokens - 1];
+  return made;
+}
+
+void TurnMemory::remember(const Turn& turn) {
+  if (options_.max_turns == 0) return;
+  std::vector<Cut> cuts;
+  for (const TurnOutput& output : turn.outputs) {
+    if (const Cut one = cut(output); !one.text.empty()) cuts.push_back(one);
+  }
+  if (cuts.empty()) return;
+  PrefixHash prompt_hash(turn.scope);
+  prompt_hash.add(turn.prompt_text);
+
+  // Spelling a prompt takes long; others need not wait for it. What was known before goes on being true of this prompt.
+  Mark from{};
+  {
+    const std::scoped_lock lock(mutex_);
+    if (const auto known = known_part(turn)) from = known->chat->marks[known->mark];
+  }
+  const bool sound = same_prompt(turn.prompt_text.substr(from.text_end), turn.prompt_ids.subspan(from.ids_end));
 
   const std::scoped_lock lock(mutex_);
-  const std::string_view output = turn.output_text.substr(0, ends[tokens - 1]);
-  const auto known = known_part(turn);
-  const Mark from = known ? known->chat->marks[known->mark] : Mark{};
-  if (!same_prompt(turn.prompt_text.substr(from.text_end), turn.prompt_ids.subspan(from.ids_end))) {
-    ++counts_.refused;
+  if (!sound) {
+    counts_.refused += cuts.size();
     return;
   }
-  const Chats::iterator chat = chat_for(turn.scope, known);
-  counts_.bytes -= chat->bytes();
-  const size_t prompt_end = turn.prompt_text.size(), prompt_ids_end = turn.prompt_ids.size();
-  chat->text.append(turn.prompt_text.substr(from.text_end)).append(output);
-  chat->ids.insert(chat->ids.end(), turn.prompt_ids.begin() + static_cast<std::ptrdiff_t>(from.ids_end),
-                   turn.prompt_ids.end());
-  chat->ids.insert(chat->ids.end(), turn.output_ids.begin(),
-                   turn.output_ids.begin() + static_cast<std::ptrdiff_t>(tokens));
-  ++chat->turns;
-  ++counts_.turns;
-  if (word_tokens > 0 && word_tokens < tokens) {
-    add_mark(chat, prompt_end + ends[word_tokens - 1], prompt_ids_end + word_tokens, chat->turns);
+  auto known = known_part(turn);
+  for (const Cut& one : cuts) {
+    from = known ? known->chat->marks[known->mark] : Mark{};
+    const Chats::iterator chat = chat_for(turn.scope, known);
+    counts_.bytes -= chat->bytes();
+    const size_t prompt_end = turn.prompt_text.size(), prompt_ids_end = turn.prompt_ids.size();
+    chat->text.append(turn.prompt_text.substr(from.text_end)).append(one.text);
+    chat->ids.insert(chat->ids.end(), turn.prompt_ids.begin() + static_cast<std::ptrdiff_t>(from.ids_end),
+                     turn.prompt_ids.end());
+    chat->ids.insert(chat->ids.end(), one.ids.begin(), one.ids.end());
+    ++chat->turns;
+    ++counts_.turns;
+    PrefixHash hash = prompt_hash;
+    hash.add(one.text.substr(0, one.word_end));
+    if (one.word_tokens > 0 && one.word_tokens < one.ids.size()) {
+      add_mark(chat, {prompt_end + one.word_end, prompt_ids_end + one.word_tokens, hash.value(), chat->turns});
+    }
+    hash.add(one.text.substr(one.word_end));
+    add_mark(chat, {prompt_end + one.text.size(), prompt_ids_end + one.ids.size(), hash.value(), chat->turns});
+    counts_.bytes += chat->bytes();
+    while (counts_.turns > options_.max_turns || counts_.bytes > options_.max_bytes) {
+      const auto last = std::prev(chats_.end());
+      if (known && known->chat == last) known.reset();
+      forget(last);
+    }
   }
-  add_mark(chat, prompt_end + output.size(), prompt_ids_end + tokens, chat->turns);
-  counts_.bytes += chat->bytes();
-  while (counts_.turns > options_.max_turns || counts_.bytes > options_.max_bytes) forget(std::prev(chats_.end()));
 }
 
 std::optional<TurnMemory::Place> TurnMemory::known_part(const Turn& turn) {
@@ -126,20 +154,17 @@ TurnMemory::Chats::iterator TurnMemory::chat_for(std::string_view scope, const s
   chats_.push_front(std::move(fresh));
   const Chats::iterator chat = chats_.begin();
   for (size_t i = 0; known && i <= known->mark; ++i) {
-    const Mark& mark = known->chat->marks[i];
-    add_mark(chat, mark.text_end, mark.ids_end, mark.turn);
+    add_mark(chat, known->chat->marks[i]);
   }
   counts_.turns += chat->turns;
   counts_.bytes += chat->bytes();
   return chat;
 }
 
-void TurnMemory::add_mark(Chats::iterator chat, size_t text_end, size_t ids_end, size_t turn) {
-  PrefixHash hash(chat->scope);
-  hash.add(std::string_view(chat->text).substr(0, text_end));
-  places_[hash.value()] = {chat, chat->marks.size()};
-  ++lengths_[chat->scope][text_end];
-  chat->marks.push_back({text_end, ids_end, hash.value(), turn});
+void TurnMemory::add_mark(Chats::iterator chat, const Mark& mark) {
+  places_[mark.key] = {chat, chat->marks.size()};
+  ++lengths_[chat->scope][mark.text_end];
+  chat->marks.push_back(mark);
 }
 
 void TurnMemory::drop_marks(Chats::iterator chat, size_t from) {

@@ -36,11 +36,14 @@ struct TurnMemoryCounts {
 // A finished turn. `scope` is the cache salt and whatever else decides which ids a text becomes. The prompt is the
 // whole rendered text and the ids it ran with; the output is what was generated: text with the spellings of control
 // tokens that it shows, and ids, which may go on behind the text (stop token, stop string).
+struct TurnOutput {
+  std::string_view text;
+  std::span<const TokenId> ids;
+};
 struct Turn {
   std::string_view scope, prompt_text;
   std::span<const TokenId> prompt_ids;
-  std::string_view output_text;
-  std::span<const TokenId> output_ids;
+  std::span<const TurnOutput> outputs;  // one of each sample; the prompt is looked at once for all of them
 };
 
 class TurnMemory {
@@ -52,7 +55,7 @@ class TurnMemory {
 
   TurnMemory(TurnMemoryOptions options, Piece piece);
 
-  // Keeps what is needed of the turn: of the output as many whole tokens as its text begins with. A prompt whose ids do
+  // Keeps what is needed of the turn: of each output as many whole tokens as its text begins with. A prompt whose ids do
   // not spell its text (one that was truncated) is not kept.
   void remember(const Turn& turn);
   // The ids of `text` if it begins with a remembered prompt and all of its answer (white space at the answer's end may
@@ -81,13 +84,21 @@ class TurnMemory {
     size_t mark;
   };
 
+  // An output as it is kept: its whole tokens, and those of its last word, with where they end in the text.
+  struct Cut {
+    std::string_view text;  // of the whole tokens
+    std::span<const TokenId> ids;
+    size_t word_end = 0, word_tokens = 0;
+  };
+
+  Cut cut(const TurnOutput& output) const;
   std::optional<Place> find(std::string_view scope, std::string_view text);
   // What of the turn's prompt is remembered already, with the same ids.
   std::optional<Place> known_part(const Turn& turn);
   // The chat to which a turn of that scope is added: the one that it goes on with, a copy of its beginning, or a new
   // one.
   Chats::iterator chat_for(std::string_view scope, const std::optional<Place>& known);
-  void add_mark(Chats::iterator chat, size_t text_end, size_t ids_end, size_t turn);
+  void add_mark(Chats::iterator chat, const Mark& mark);
   void drop_marks(Chats::iterator chat, size_t from);
   void forget(Chats::iterator chat);
   std::string spell(std::span<const TokenId> ids) const;

@@ -56,7 +56,8 @@ Ids operator+(Ids a, const Ids& b) {
 
 void remember(TurnMemory& memory, std::string_view scope, std::string_view prompt, const Ids& prompt_ids,
               std::string_view output, const Ids& output_ids) {
-  memory.remember({scope, prompt, prompt_ids, output, output_ids});
+  const TurnOutput one{output, output_ids};
+  memory.remember({scope, prompt, prompt_ids, {&one, 1}});
 }
 
 TEST(TurnMemory, GeneratedIdsComeBackOverSeveralTurns) {
@@ -85,6 +86,52 @@ TEST(TurnMemory, GeneratedIdsComeBackOverSeveralTurns) {
   EXPECT_EQ(counts.tokens_spliced, 4u + 8u + 4u + 4u);
   EXPECT_EQ(counts.turns, 2u);
   EXPECT_EQ(counts.chats, 1u);
+}
+
+TEST(TurnMemory, ThePromptOfManySamplesIsSpelledOnce) {
+  size_t spelled = 0;
+  TurnMemory memory({}, [&](TokenId id, bool special) {
+    ++spelled;
+    return piece(id, special);
+  });
+  const std::string prompt = "Q:" + std::string(5000, 'q');
+  const Ids ids = *encode(prompt);
+  const Ids said[] = {of(pair("ab")), of(pair("cd")), of(pair("ab"), 'c'), of('x')};
+  const TurnOutput outputs[] = {{"ab", said[0]}, {"cd", said[1]}, {"abc", said[2]}, {"x", said[3]}};
+  memory.remember({"", prompt, ids, outputs});
+  EXPECT_LT(spelled, 2 * ids.size());
+  EXPECT_EQ(*memory.splice("", prompt + "ab<e>", encode), ids + said[0] + of(kEnd));
+  EXPECT_EQ(*memory.splice("", prompt + "cd<e>", encode), ids + said[1] + of(kEnd));
+  EXPECT_EQ(*memory.splice("", prompt + "abc<e>", encode), ids + said[2] + of(kEnd));
+  EXPECT_EQ(*memory.splice("", prompt + "x<e>", encode), ids + said[3] + of(kEnd));
+  EXPECT_EQ(memory.counts().turns, 4u);
+  // The chat of one of them goes on, twice.
+  const std::string next = prompt + "cd<e>R:";
+  const Ids next_ids = *memory.splice("", next, encode);
+  const TurnOutput later[] = {{"ef", {}}, {"ef", said[0]}, {"cd", said[1]}, {"x", said[3]}};
+  memory.remember({"", next, next_ids, later});
+  EXPECT_EQ(*memory.splice("", next + "cd<e>", encode), next_ids + said[1] + of(kEnd));
+  EXPECT_EQ(*memory.splice("", next + "x<e>", encode), next_ids + said[3] + of(kEnd));
+  EXPECT_EQ(*memory.splice("", prompt + "ab<e>", encode), ids + said[0] + of(kEnd));
+  EXPECT_EQ(memory.counts().turns, 4u + 1u + 2u);
+}
+
+// Too small for one chat beside its sibling: the known part may be forgotten between two samples.
+TEST(TurnMemory, ManySamplesInLittleMemory) {
+  for (const size_t turns : {1, 2, 3}) {
+    TurnMemory memory({.max_turns = turns}, piece);
+    const Ids said[] = {of(pair("ab")), of(pair("cd")), of(pair("ef"))};
+    const TurnOutput first{"ab", said[0]};
+    memory.remember({"", "Q:", *encode("Q:"), {&first, 1}});
+    const Ids ids = *encode("Q:") + said[0] + *encode("<e>R:");
+    const TurnOutput outputs[] = {{"ab", said[0]}, {"cd", said[1]}, {"ef", said[2]}};
+    memory.remember({"", "Q:ab<e>R:", ids, outputs});
+    EXPECT_LE(memory.counts().turns, turns);
+    const auto last = memory.splice("", "Q:ab<e>R:ef<e>", encode);
+    if (last) {
+      EXPECT_EQ(*last, ids + said[2] + of(kEnd)) << turns;
+    }
+  }
 }
 
 TEST(TurnMemory, AnswersTrimmedByTheTemplate) {

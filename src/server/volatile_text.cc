@@ -1,61 +1,31 @@
 #include "server/volatile_text.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <vector>
 
-#include "base/check.h"
 #include "base/file.h"
 #include "format/printable.h"
+#include "text/regex.h"
 
 namespace kvarto {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 
-struct FreeCode {
-  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
-};
-struct FreeMatchData {
-  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
-};
-struct FreeMatchContext {
-  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
-};
-
 struct Rule {
-  std::unique_ptr<pcre2_code, FreeCode> code;
+  Regex regex;
   bool drops = false;
 };
 
 enum class Verdict : uint8_t { stable, move, drop, given_up };
 
-// What one call of apply() needs besides the rules.
-class Judge {
- public:
-  explicit Judge(const std::vector<Rule>& rules)
-      : rules_(rules), data_(pcre2_match_data_create(1, nullptr)), context_(pcre2_match_context_create(nullptr)) {
-    CHECK(data_ && context_, "PCRE2 is out of memory");
-    pcre2_set_match_limit(context_.get(), VolatileText::kMatchLimit);
-    pcre2_set_depth_limit(context_.get(), VolatileText::kMatchLimit);
-    pcre2_set_heap_limit(context_.get(), 16 << 10);  // KiB
+Verdict judge(const std::vector<Rule>& rules, std::string_view line, RegexMatcher& matcher) {
+  for (const Rule& rule : rules) {
+    const auto found = matcher.find(rule.regex, line, {});
+    if (!found) return Verdict::given_up;
+    if (*found) return rule.drops ? Verdict::drop : Verdict::move;
   }
-  Verdict of(std::string_view line) {
-    for (const Rule& rule : rules_) {
-      const int rc = pcre2_match(rule.code.get(), reinterpret_cast<PCRE2_SPTR>(line.data()), line.size(), 0, 0,
-                                 data_.get(), context_.get());
-      if (rc >= 0) return rule.drops ? Verdict::drop : Verdict::move;
-      if (rc != PCRE2_ERROR_NOMATCH) return Verdict::given_up;
-    }
-    return Verdict::stable;
-  }
-
- private:
-  const std::vector<Rule>& rules_;
-  std::unique_ptr<pcre2_match_data, FreeMatchData> data_;
-  std::unique_ptr<pcre2_match_context, FreeMatchContext> context_;
-};
+  return Verdict::stable;
+}
 
 std::string_view trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r");
@@ -86,20 +56,12 @@ Result<Rule> read_rule(std::string_view line, const std::string& place) {
     return fail(ErrorCode::invalid_argument,
                 place + "the regular expression is missing; write " + std::string(verb) + " REGEX");
   }
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  Rule rule;
-  rule.drops = verb == "drop";
-  rule.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
-                                &error, &offset, nullptr));
-  if (!rule.code) {
-    PCRE2_UCHAR words[128];
-    pcre2_get_error_message(error, words, sizeof words);
-    return fail(ErrorCode::invalid_argument, place + kvarto::quoted(pattern) +
-                                                 " is no regular expression: " + reinterpret_cast<const char*>(words) +
-                                                 " at byte " + std::to_string(offset));
+  Result<Regex> regex = Regex::compile(pattern, Regex::Engine::interpreter);
+  if (!regex) {
+    return fail(ErrorCode::invalid_argument,
+                place + kvarto::quoted(pattern) + " is no regular expression: " + regex.error().message);
   }
-  return rule;
+  return Rule{.regex = *std::move(regex), .drops = verb == "drop"};
 }
 
 }  // namespace
@@ -143,11 +105,11 @@ VolatileResult VolatileText::apply(std::string_view system_text) const {
   VolatileResult result;
   const bool ends_line = system_text.ends_with('\n');
   if (ends_line) system_text.remove_suffix(1);
-  Judge judge(impl_->rules);
+  RegexMatcher matcher({.steps = kMatchLimit, .depth = kMatchLimit, .heap_kib = 16 << 10});
   std::string stable, moved;
   std::optional<size_t> first;  // where the first changing line stood
   each_line(system_text, [&](std::string_view line) {
-    const Verdict verdict = result.lines_given_up < kMaxGivenUp ? judge.of(line) : Verdict::stable;
+    const Verdict verdict = result.lines_given_up < kMaxGivenUp ? judge(impl_->rules, line, matcher) : Verdict::stable;
     const bool changes = verdict == Verdict::move || verdict == Verdict::drop;
     if (changes && !first) first = static_cast<size_t>(line.data() - system_text.data());
     if (verdict == Verdict::given_up) ++result.lines_given_up;
@@ -155,7 +117,10 @@ VolatileResult VolatileText::apply(std::string_view system_text) const {
     if (verdict == Verdict::move) ++result.lines_moved;
     if (verdict != Verdict::drop) (verdict == Verdict::move ? moved : stable).append(line).append(1, '\n');
   });
-  if (first) result.stable_bytes = stable.size() - *first;
+  if (first) {
+    result.stable_begin = *first;
+    result.stable_bytes = stable.size() - *first;
+  }
   result.text = stable + moved;
   if (!ends_line && !result.text.empty()) result.text.pop_back();
   return result;

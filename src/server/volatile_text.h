@@ -19,7 +19,9 @@ struct VolatileResult {
   std::string text;
   uint32_t lines_moved = 0, lines_dropped = 0;
   uint32_t lines_given_up = 0;  // an expression ran into its limit; the line stays where it is
-  size_t stable_bytes = 0;      // of text now in front of the first changing line that were behind it
+  size_t stable_begin = 0;      // in text: where the first changing line was
+  size_t stable_bytes = 0;      // from there: text now in front of the first changing line that was behind it
+  std::string_view stable_rest() const { return std::string_view(text).substr(stable_begin, stable_bytes); }
 };
 
 class VolatileText {

@@ -27,6 +27,9 @@ TEST(VolatileText, MovesAndDropsLines) {
   EXPECT_EQ(got.lines_dropped, 1u);
   EXPECT_EQ(got.lines_given_up, 0u);
   EXPECT_EQ(got.stable_bytes, std::string("Be brief.\nUse tools.\n").size());
+  EXPECT_EQ(got.stable_rest(), "Be brief.\nUse tools.\n");
+  EXPECT_EQ(v.apply("You help.\nsession 12ab\nBe brief.").stable_rest(), "Be brief.") << "the last line has no end";
+  EXPECT_EQ(v.apply("You help.").stable_rest(), "");
 }
 
 TEST(VolatileText, KeepsTheEndAsItWas) {

@@ -123,7 +123,15 @@ def a_config_file_comes_below_the_command_line(folder):
 def the_environment_is_read(_):
     assert check(env={"VLLM_CPU_KVCACHE_SPACE": "2"}) == [["works", "VLLM_CPU_KVCACHE_SPACE", "2", ""]]
     assert check(env={"VLLM_CPU_KVCACHE_SPACE": "two"}, code=2)[0][0] == "refused"
-    assert check(env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"})[0][0] == "warned"
+    for name, value, wanted in (("ALLOW_LONG_MAX_MODEL_LEN", "1", "works"), ("SKIP_MODEL_NAME_VALIDATION", "1", "works"),
+                                ("MAX_N_SEQUENCES", "16", "works"), ("MAX_N_SEQUENCES", "0", "refused"),
+                                ("MAX_COMPLETION_PROMPTS", "16", "works"), ("MAX_STOP_STRINGS", "16", "works"),
+                                ("MAX_STOP_STRINGS", "many", "refused"), ("USE_SIMPLE_KV_OFFLOAD", "1", "warned"),
+                                ("COMPUTE_NANS_IN_LOGITS", "0", "works"), ("COMPUTE_NANS_IN_LOGITS", "1", "warned"),
+                                ("ALLOW_RUNTIME_LORA_UPDATING", "1", "warned"), ("SERVER_DEV_MODE", "1", "works"),
+                                ("CPU_NUM_OF_RESERVED_CPU", "1", "works"), ("LOG_STATS_INTERVAL", "5", "works"),
+                                ("HTTP_TIMEOUT_KEEP_ALIVE", "5", "works"), ("KV_EVENTS_USE_INT_BLOCK_HASHES", "0", "works")):
+        assert check(env={"VLLM_" + name: value})[0][0] == wanted, (name, value)
     assert check(env={"VLLM_CPU_OMP_THREADS_BIND": "0-1"})[0][0] == "works"
     assert check(env={"VLLM_CPU_OMP_THREADS_BIND": "0-1|2-3"}, code=2)[0][0] == "refused"
     assert check(env={"VLLM_LOGGING_LEVEL": "LOUD"}, code=2)[0][0] == "refused"
@@ -158,8 +166,8 @@ def lengths_that_do_not_fit_are_refused_with_the_largest(_):
     assert f"estimated maximum model length is {32 * 16}" in told, told
 
 
-def start(*arguments):
-    server = subprocess.Popen([KVARTO, "serve", *map(str, arguments)], stderr=subprocess.PIPE, text=True, env=CLEAN)
+def start(*arguments, env=None):
+    server = subprocess.Popen([KVARTO, "serve", *map(str, arguments)], stderr=subprocess.PIPE, text=True, env=CLEAN | (env or {}))
     lines = []
     for line in server.stderr:
         lines.append(line.rstrip())
@@ -223,6 +231,21 @@ def without_a_memory_flag_the_line_says_how_to_change_it(_):
         server.kill()
 
 
+def lengths_beyond_the_context_are_allowed_by_a_variable(_):
+    server, lines = start(LLAMA, "--port", 0, "--max-model-len", 3000, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"})
+    try:
+        assert found(lines, r"--max-model-len 3000 is greater than the 2048 tokens that the model was made for")
+        url = found(lines, r"Starting Kvarto server on (http://\S+)")[1]
+        body = json.dumps({"prompt": [5] * 2500, "max_tokens": 4, "ignore_eos": True}).encode()
+        request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=600) as reply:
+            usage = json.loads(reply.read())["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (2500, 4), usage
+    finally:
+        server.kill()
+        server.wait()
+
+
 def a_script_is_served(folder):
     script = folder / "script.json"
     script.write_text(json.dumps({"answers": [{"pieces": ["Hel", "lo"]}]}))
@@ -243,7 +266,8 @@ def a_script_is_served(folder):
 CHECKS = [every_flag_of_the_list_is_known, every_flag_of_the_program_is_in_the_list, the_page_is_current,
           unknown_flags_name_the_nearest, spellings_are_those_of_vllm, a_config_file_comes_below_the_command_line,
           the_environment_is_read, help_has_groups_and_parts_of_names, lengths_that_do_not_fit_are_refused_with_the_largest,
-          the_start_says_what_operators_know, without_a_memory_flag_the_line_says_how_to_change_it, a_script_is_served]
+          the_start_says_what_operators_know, without_a_memory_flag_the_line_says_how_to_change_it,
+          lengths_beyond_the_context_are_allowed_by_a_variable, a_script_is_served]
 
 
 def main(arguments):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Chats on `kvarto serve`: tool calls, reasoning, turns, templates: serve_chat_test.py PATH_TO_KVARTO. Prints each check."""
 import json
+import pathlib
 import subprocess
+import tempfile
 
-from serve_harness import (BLOCK, KVARTO, NAME, SMOLLM2, TURNS_TEMPLATE, WATCHDOG_S, ServeTest, Server, main, need_model,
-                           sse_events, streamed_text)
+from serve_harness import (BLOCK, KVARTO, NAME, SMOLLM2, TURNS_TEMPLATE, WATCHDOG_S, ServeTest, Server, eventually, main,
+                           need_model, sse_events, streamed_text)
 
 import openai  # behind serve_harness, which finds a Python that has it
 
@@ -84,6 +86,8 @@ class Scripted(ServeTest):
             with self.assertRaises(openai.BadRequestError) as refused:
                 self.ask("plain", response_format=form)
             self.assertEqual(refused.exception.param, "response_format")
+            self.refused(self.server.post("/v1/completions", {"prompt": "b", "response_format": form}), "response_format")
+        self.assertEqual(self.server.complete("b", response_format={"type": "text"})["choices"][0]["text"], "plain answer")
         self.assertEqual(self.ask("plain", response_format={"type": "text"}).choices[0].message.content, "plain answer")
 
     def test_reasoning(self):
@@ -96,6 +100,23 @@ class Scripted(ServeTest):
         self.assertEqual((reasoning, content), (message.reasoning, message.content))
         left_out = self.ask("thought", extra_body={"include_reasoning": False}).choices[0].message
         self.assertEqual((left_out.reasoning, left_out.content), (None, "It is 4."))
+
+    def test_an_echo_is_an_assistants_and_no_output(self):
+        call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+        fields = {"tools": self.TOOLS, "extra_body": {"echo": True, "add_generation_prompt": False,
+                                                      "continue_final_message": True}}
+
+        def ask(role, content, **more):
+            return self.client.chat.completions.create(model=NAME, messages=[{"role": role, "content": content}], **fields,
+                                                       **more)
+        # The last byte picks the answer, "b" the plain one.
+        self.assertEqual(ask("user", f"{call}b").choices[0].message.content, "plain answer", "a user's words came back")
+        reply = ask("assistant", f"{call}b").choices[0]
+        self.assertEqual((reply.message.content, reply.message.tool_calls, reply.finish_reason),
+                         (f"{call}bplain answer", None, "stop"))
+        chunks = list(ask("assistant", f"{call}b", stream=True))
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), f"{call}bplain answer")
+        self.assertTrue(all(not c.choices[0].delta.tool_calls for c in chunks))
 
     def test_the_streams_last_chunk_has_the_fingerprint(self):
         body = {"messages": [{"role": "user", "content": "b"}], "stream": True}
@@ -170,23 +191,110 @@ class Turns(ServeTest):
         self.assertGreater(got[2], got[1])
         self.assertEqual(server.stop(), 0)
 
-    def test_tools_keep_their_spelling(self):  # B12
-        template = "{{ tools | tojson }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
-        server = self.start(self.script(["x"], chat_template=template))
+    TOOLS_TEMPLATE = "{{ tools | tojson }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+    @staticmethod
+    def spelled_tools():
+        """The same tool twice, its schema's keys in another order, and one more."""
         tool = '{"type": "function", "function": {"name": "a", "parameters": {%s}}}'
         properties, required = '"properties": {"p": {"type": "string"}}', '"required": ["p"]'
-        a, swapped = tool % f"{properties}, {required}", tool % f"{required}, {properties}"
-        b = '{"type": "function", "function": {"name": "b"}}'
+        return (tool % f"{properties}, {required}", tool % f"{required}, {properties}",
+                '{"type": "function", "function": {"name": "b"}}')
+
+    @staticmethod
+    def with_tools(*tools, more=""):
+        return f'{{"messages": [{{"role": "user", "content": "hi"}}], "tools": [{", ".join(tools)}]{more}}}'
+
+    def test_tools_keep_their_spelling(self):  # B12
+        server = self.start(self.script(["x"], chat_template=self.TOOLS_TEMPLATE))
+        a, swapped, b = self.spelled_tools()
 
         def ids(*tools):
-            body = f'{{"messages": [{{"role": "user", "content": "hi"}}], "tools": [{", ".join(tools)}]}}'
-            return server.post("/tokenize", body).json["tokens"]
+            return server.post("/tokenize", self.with_tools(*tools)).json["tokens"]
 
         self.assertEqual(ids(a, b), ids(a, b))
         self.assertEqual(len({tuple(ids(a, b)), tuple(ids(swapped, b)), tuple(ids(b, a))}), 3)
+        read = {"messages": [{"role": "user", "content": "hi"}], "tools": [json.loads(swapped), json.loads(b)]}
+        self.assertEqual(server.post("/tokenize", read).json["tokens"], ids(swapped, b))
         text = server.post("/detokenize", {"tokens": ids(swapped, b)}).json["prompt"]
         self.assertLess(text.index("required"), text.index("properties"))
         self.assertEqual(server.stop(), 0)
+
+    def test_sorted_tools_share_a_prefix(self):  # B12
+        server = self.start(self.script(["x"], chat_template=self.TOOLS_TEMPLATE), "--sort-tool-keys")
+        a, swapped, b = self.spelled_tools()
+
+        def ids(*tools):
+            return server.post("/tokenize", self.with_tools(*tools)).json["tokens"]
+
+        def usage(*tools):
+            reply = server.post("/v1/chat/completions", self.with_tools(*tools, more=', "tool_choice": "none"'))
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply.json["usage"]
+
+        self.assertEqual(ids(a, b), ids(swapped, b))
+        self.assertNotEqual(ids(a, b), ids(b, a))
+        first, second, third = usage(a, b), usage(swapped, b), usage(b, a)
+        cached = [u["prompt_tokens_details"]["cached_tokens"] for u in (first, second, third)]
+        self.assertEqual(cached[:2], [0, (first["prompt_tokens"] - 1) // BLOCK * BLOCK])
+        self.assertLess(cached[2], cached[1])
+        # What is told of the third: it parts in the first of its tools.
+        breaker = eventually(lambda: server.get("/dashboard/state").json["breakers"], "the breaker")[0]
+        self.assertEqual((breaker["place"], breaker["index"]), ("tools", 0))
+        self.assertEqual(server.stop(), 0)
+
+
+class VolatileText(ServeTest):
+    """A script's prompt has a token for each byte; the template writes what it is given."""
+
+    STABLE = "Answer in full sentences, and never guess.\nWhen a question is unclear, ask what was meant.\n"
+
+    @classmethod
+    def serve(cls):
+        rules = cls.folder / "rules.txt"
+        rules.write_text("move ^Today is\ndrop ^session \n")
+        template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+        return Server(cls.script(["ok"], chat_template=template), "--volatile-text", rules)
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory(prefix="kvarto-rules-") as folder:
+            cls.folder = pathlib.Path(folder)
+            super().setUpClass()
+
+    def messages(self, day, role="system"):
+        return [{"role": role, "content": f"You help.\nToday is {day}.\nsession {day}\n{self.STABLE}"},
+                {"role": "user", "content": "Hello?"}]
+
+    def ask(self, day, **more):
+        reply = self.server.post("/v1/chat/completions", {"messages": self.messages(day, **more), "return_prompt_text": True})
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.headers["X-Kvarto-Volatile-Text"], reply.json
+
+    def test_what_is_moved_is_found_and_counted(self):
+        saved = lambda: self.server.numbers()["kvarto:volatile_text_saved_tokens_total"]
+        before = saved()
+        note, reply = self.ask("Monday")
+        wanted = f"You help.\n{self.STABLE}Today is Monday.\nHello?"
+        self.assertEqual(reply["prompt_text"], wanted)
+        size = len(self.STABLE)
+        self.assertEqual(note, f"moved=1, dropped=1, stable-bytes={size}, saved-tokens={size}")
+        self.assertEqual(saved() - before, size)
+        note, reply = self.ask("Friday")
+        same = len("You help.\n" + self.STABLE + "Today is ")
+        self.assertEqual(reply["usage"]["prompt_tokens_details"]["cached_tokens"], same // BLOCK * BLOCK)
+        self.assertGreater(same // BLOCK * BLOCK, len("You help.\nToday is ") + BLOCK, "no more than without the rule")
+        self.assertEqual(saved() - before, 2 * size)
+        note, reply = self.ask("Monday", role="user")  # only system prompts
+        self.assertIsNone(note)
+        self.assertEqual(saved() - before, 2 * size)
+
+    def test_what_is_tokenized_is_what_would_run(self):
+        before = self.server.numbers()["kvarto:volatile_text_saved_tokens_total"]
+        reply = self.server.post("/tokenize", {"messages": self.messages("Sunday")})
+        self.assertEqual(bytes(reply.json["tokens"]).decode(), f"You help.\n{self.STABLE}Today is Sunday.\nHello?")
+        self.assertTrue(reply.headers["X-Kvarto-Volatile-Text"].startswith("moved=1, dropped=1, "))
+        self.assertEqual(self.server.numbers()["kvarto:volatile_text_saved_tokens_total"], before, "nothing ran")
 
 
 class Templates(ServeTest):
@@ -206,6 +314,17 @@ class Templates(ServeTest):
     def refusal(self, messages, **fields):
         return self.refused(self.server.post("/v1/chat/completions", {"messages": messages, **fields}))["message"]
 
+    def rendered(self, **fields):
+        """The prompt that both routes make of a message and `fields`."""
+        body = {"messages": [{"role": "user", "content": "u"}], **fields}
+        tokenized = self.server.post("/tokenize", body)
+        self.assertEqual(tokenized.status, 200, tokenized.body)
+        chat = self.server.post("/v1/chat/completions", body | {"return_prompt_text": True})
+        self.assertEqual(chat.status, 200, chat.body)
+        text = self.server.post("/detokenize", {"tokens": tokenized.json["tokens"]}).json["prompt"]
+        self.assertEqual(chat.json["prompt_text"], text)
+        return text
+
     def test_the_templates_own_words(self):  # B21
         user, system = {"role": "user", "content": "u"}, {"role": "system", "content": "s"}
         self.assertIn("Roles must alternate user/assistant.", self.refusal([user, user]))
@@ -216,20 +335,26 @@ class Templates(ServeTest):
         self.refused(self.server.post("/v1/chat/completions", {"messages": []}), "messages")
 
     def test_a_template_of_the_request_and_its_variables(self):
-        def ids(**fields):
-            body = {"messages": [{"role": "user", "content": "u"}], "chat_template": "{{ greeting }} {{ documents }}", **fields}
-            reply = self.server.post("/tokenize", body)
-            self.assertEqual(reply.status, 200, reply.body)
-            return self.server.post("/detokenize", {"tokens": reply.json["tokens"]}).json["prompt"]
-        self.assertTrue(ids().startswith("hello"))
-        self.assertTrue(ids(chat_template_kwargs={"greeting": "bye"}).startswith("bye"))
-        self.assertIn("page", ids(documents=[{"title": "page"}]))
+        def rendered(**fields):
+            return self.rendered(chat_template="{{ greeting }} {{ documents }}", **fields)
+        self.assertTrue(rendered().startswith("hello"))
+        self.assertTrue(rendered(chat_template_kwargs={"greeting": "bye"}).startswith("bye"))
+        self.assertIn("page", rendered(documents=[{"title": "page"}]))
+
+    def test_parts_reach_the_template_as_asked_for(self):
+        shows = "{% for m in messages %}{% if m['content'] is string %}{{ m['content'] }}{% else %}" \
+                "{% for p in m['content'] %}[{{ p['text'] }}]{% endfor %}{% endif %}{% endfor %}"
+        parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+        text = [{"role": "user", "content": "c"}]
+        for form, of_parts, of_text in (("auto", "[a][b]", "c"), ("string", "a\nb", "c"), ("openai", "[a][b]", "[c]")):
+            server = self.start(self.script(["ok"], chat_template=shows), "--chat-template-content-format", form)
+            for messages, wanted in ((parts, of_parts), (text, of_text)):
+                reply = server.post("/v1/chat/completions", {"messages": messages, "return_prompt_text": True})
+                self.assertEqual((reply.status, reply.json.get("prompt_text")), (200, wanted), (form, reply.body))
+            self.assertEqual(server.stop(), 0)
 
     def test_reasoning_effort_reaches_the_template(self):
-        body = {"messages": [{"role": "user", "content": "u"}], "chat_template": "{{ reasoning_effort }}",
-                "reasoning_effort": "low", "return_prompt_text": True}
-        reply = self.server.post("/v1/chat/completions", body)
-        self.assertEqual((reply.status, reply.json.get("prompt_text")), (200, "low"), reply.body)
+        self.assertEqual(self.rendered(chat_template="{{ reasoning_effort }}", reasoning_effort="low"), "low")
 
     def test_a_broken_template_stops_the_start(self):  # B21
         done = subprocess.run([KVARTO, "serve", self.script(["x"]), "--port", "0", "--chat-template",

@@ -103,7 +103,8 @@ class Server:
 
     running = []
 
-    def __init__(self, model, *flags, env=None, wait=True, scheme="http"):
+    def __init__(self, model, *flags, env=None, wait=True, scheme="http", key=None):
+        self.key = key  # with which numbers() asks
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="kvarto-serve-"))
         self.log_path = self.folder / "log"
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("VLLM_", "LLAMA_"))}
@@ -211,8 +212,8 @@ class Server:
             raise AssertionError(f"{reply.status} {reply.body!r}")
         return reply.json
 
-    def numbers(self, headers=None):
-        reply = self.request("GET", "/metrics", headers=headers)
+    def numbers(self):
+        reply = self.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.key}"} if self.key else None)
         if reply.status != 200:
             raise AssertionError(f"/metrics: {reply.status} {reply.body!r}")
         return Numbers(reply.body.decode())
@@ -316,7 +317,8 @@ class Scripts:
 
 
 class ServeTest(unittest.TestCase):
-    """Tests of one class share `server`, which serve() starts; it has to come to rest and end with 0."""
+    """Tests of one class share `server`, which serve() starts; after all of them it has to come to rest without having met
+    a bug, and to end with 0."""
 
     server = None
 
@@ -332,11 +334,24 @@ class ServeTest(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         if cls.server is not None:
-            eventually(cls.server.at_rest, "rest after the tests")
+            cls.check_after_all()
             code = cls.server.stop()
             if code != 0:
                 raise AssertionError(f"{cls.__name__}: the server ended with {code}")
         cls.script.folder.cleanup()
+
+    @classmethod
+    def check_after_all(cls):
+        """What is wrong after the last test, whichever that is, whoever caused it."""
+        try:
+            eventually(cls.server.at_rest, "rest after the tests")
+            numbers = cls.server.numbers()
+            for name in ("kvarto:internal_errors_total", "kvarto:watchdog_pushes_total"):
+                if numbers[name] != 0:
+                    raise AssertionError(f"{cls.__name__}: {name} is {numbers[name]:.0f} after the tests")
+        except AssertionError:
+            cls.server.show_log()
+            raise
 
     def start(self, model, *flags, **options):
         """A server of this test's own."""

@@ -90,6 +90,11 @@ class KvEvents(ServeTest):
         self.follow(listener, router, lambda r: len(r.blocks) >= 12)
         self.assertEqual(router.blocks, hashes)
         self.assertEqual(server.numbers().total("kvarto:kv_blocks", state="cached"), len(hashes))
+        eventually(lambda: server.numbers()["kvarto:kv_event_batches_total"] >= 2, "both batches counted")
+        numbers = server.numbers()
+        self.assertGreaterEqual(numbers["kvarto:kv_events_total"], 2)
+        self.assertGreater(numbers["kvarto:kv_event_bytes_total"], 8 * len(hashes))
+        self.assertEqual(numbers["kvarto:kv_event_dropped_batches_total"], 0)
         self.assertEqual(server.stop(), 0)
 
     def test_generated_blocks_and_full_hashes(self):
@@ -139,6 +144,31 @@ class KvEvents(ServeTest):
             router.apply(batch)
         self.assertEqual(router.blocks, {(short(h), 0) for h in chain([3] * 100)})
         self.assertEqual(server.stop(), 0)
+
+    def test_salts_of_keys_tell_nothing_about_them(self):
+        keys = ("sk-easily-guessed", "sk-another")
+        told = []
+        for _ in range(2):
+            server = self.begin(self.script(["x"]), "--api-key", *keys, "--salt-from-api-key")
+            salts = []
+            for number, key in enumerate((keys[0], keys[0], keys[1])):
+                reply = server.post("/v1/completions", {"prompt": [number] * 40}, {"Authorization": f"Bearer {key}"})
+                self.assertEqual(reply.status, 200, reply.body)
+            listener = self.listener()
+
+            def look():
+                salts[:] = [event.extra_keys[0][0] for _, batch in listener.replay(0, WATCHDOG_S) for event in batch.events]
+                return len(salts) == 3
+            eventually(look, "three events")
+            self.assertEqual(salts[0], salts[1], "one key, two salts")
+            self.assertNotEqual(salts[0], salts[2])
+            for salt in salts:
+                for key in keys:
+                    self.assertNotIn(key, salt)
+                    self.assertNotIn(hashlib.sha256(key.encode()).hexdigest()[:16], salt)
+            told += salts
+            self.assertEqual(server.stop(), 0)
+        self.assertEqual(len(set(told)), 4, "a name of a key outlived its process: it can be worked out")
 
     def test_the_array_form(self):
         server = self.begin(self.script(["x"]), encoding="array")

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """How requests of `kvarto serve` begin, wait, end and share: serve_life_test.py PATH_TO_KVARTO. Prints each check."""
-import http.client
 import random
 import re
 import signal
@@ -33,6 +32,9 @@ class Disconnects(ServeTest):
 
     def setUp(self):
         eventually(self.server.at_rest, "rest")
+
+    def tearDown(self):
+        self.assertEqual(self.server.numbers()["kvarto:watchdog_pushes_total"], 0, "a wedge")
 
     def aborted(self, state):
         return self.server.numbers().total("kvarto:aborted_requests_total", state=state)
@@ -121,40 +123,10 @@ class Disconnects(ServeTest):
             self.leave(connected, "rst")
         self.next_works()
 
-    def test_connections_are_given_back(self):
-        eventually(lambda: self.server.numbers()["kvarto:http_open_connections"] <= 1, "no open connections")
-
-    def test_no_bug_was_met(self):
-        numbers = self.server.numbers()
-        self.assertEqual((numbers["kvarto:internal_errors_total"], numbers["kvarto:watchdog_pushes_total"]), (0, 0))
-
-
-class Soak(ServeTest):
     @classmethod
-    def serve(cls):
-        return Server(cls.script(ENDLESS, endless=True, step_us=200), "--max-num-seqs", 16, "--kv-cache-memory-bytes", "1M")
-
-    def test_five_hundred_aborts_at_random_moments(self):  # row 10
-        def client(seed):
-            rng = random.Random(seed)
-            for _ in range(500 // 16 + 1):
-                prompt = "shared beginning of every one " * rng.randrange(4) + "x" * rng.randrange(200)
-                body = {"prompt": prompt, "max_tokens": rng.randrange(1, 60), "stream": rng.random() < 0.5}
-                connected = self.server.open("/v1/completions", body)
-                time.sleep(rng.random() * 0.02)
-                reset(connected) if rng.random() < 0.5 else connected.close()
-
-        clients = [threading.Thread(target=client, args=(seed,)) for seed in range(16)]
-        for one in clients:
-            one.start()
-        for one in clients:
-            one.join()
-        eventually(self.server.at_rest, "rest")
-        numbers = self.server.numbers()
-        self.assertGreater(numbers["kvarto:aborted_requests_total"], 100)
-        self.assertEqual(numbers["kvarto:internal_errors_total"], 0)
-        self.assertEqual(numbers["kvarto:kv_shared_blocks"], 0)
-        self.assertEqual(self.server.complete("and now", max_tokens=16)["usage"]["completion_tokens"], 16)
+    def check_after_all(cls):
+        super().check_after_all()
+        eventually(lambda: cls.server.numbers()["kvarto:http_open_connections"] <= 1, "no open connections")
 
 
 class Overload(ServeTest):
@@ -215,6 +187,21 @@ class Overload(ServeTest):
         waiting.close()
         self.assertEqual(server.stop(), 0)
 
+    def test_signs_of_life_of_prompts_and_held_text(self):  # row 35
+        server = self.start(self.script(["a", "E", "N", "D", "!", "b"], step_us=300_000, prompt_token_us=1000),
+                            "--max-num-batched-tokens", 64, "--sse-keep-alive-interval", "0.1")
+        long = server.open("/v1/completions", {"prompt": "p" * 1000, "max_tokens": 1, "stream": True})
+        data = read_until(long, b"[DONE]")
+        self.assertIn(b": keep-alive\n\n", data[:data.index(b'"text"')], "while a prompt is computed")
+        long.close()
+        # Three tokens may become the stop string, so nothing is written for 900 ms.
+        held = server.open("/v1/completions", {"prompt": "p", "max_tokens": 6, "stream": True, "stop": ["ENDING"]})
+        data = read_until(held, b"[DONE]")
+        first, second = data.index(b'"text":"a"'), data.index(b'"text":"END!"')
+        self.assertIn(b": keep-alive\n\n", data[first:second], "while text is held back")
+        held.close()
+        self.assertEqual(server.stop(), 0)
+
 
 class Ends(ServeTest):
     def test_running_streams_finish(self):  # row 34
@@ -222,13 +209,19 @@ class Ends(ServeTest):
         connected = server.open("/v1/completions", {"prompt": "x", "max_tokens": 100, "stream": True})
         whole = server.open("/v1/completions", {"prompt": "y", "max_tokens": 100})
         start = read_until(connected, b'"text"')
+        kept = server.connection()
+        self.assertEqual(server.request("GET", "/health", connection=kept).status, 200)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("Shutting down")
-        try:
-            status = server.post("/v1/completions", {"prompt": "new"}).status
-        except (ConnectionError, http.client.HTTPException):
-            status = 503  # nobody listens any more
-        self.assertEqual(status, 503)
+        eventually(lambda: server.get("/health").status == 503, "health's no")
+        for reply in (server.post("/v1/completions", {"prompt": "new"}), server.get("/health"), server.get("/v1/models"),
+                      server.post("/v1/completions", {"prompt": "new"}, connection=kept)):
+            error = self.refused(reply, None, 503, "shutting down")
+            self.assertEqual(error["code"], "server_overloaded")
+            self.assertEqual(reply.headers["Connection"], "close")
+            self.assertGreater(int(reply.headers["Retry-After"]), 0)
+        self.assertEqual(server.get("/ping").status, 200)
+        self.assertEqual(server.numbers()["vllm:num_requests_running"], 2)
         rest = read_until(connected, b"[DONE]")
         self.assertIn(b"59 ", rest, start)
         self.assertIn(b"59 ", read_until(whole, b'"usage"'))
@@ -249,13 +242,23 @@ class Ends(ServeTest):
         self.assertNotIn(b'"finish_reason":"length"', rest)
 
     def test_a_second_signal_forces(self):
-        server = self.start(self.script(ENDLESS, endless=True, step_us=5000), "--shutdown-timeout", 600)
+        for second in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(second=second):
+                server = self.start(self.script(ENDLESS, endless=True, step_us=5000), "--shutdown-timeout", 600)
+                connected = server.open("/v1/completions", {"prompt": "x", "max_tokens": 8000, "stream": True})
+                read_until(connected, b'"text"')
+                server.process.send_signal(signal.SIGTERM)
+                server.wait_for("Shutting down")
+                server.process.send_signal(second)
+                self.assertEqual(server.process.wait(WATCHDOG_S), 128 + second)
+                connected.close()
+
+    def test_the_timeout_ends_them(self):
+        server = self.start(self.script(ENDLESS, endless=True, step_us=5000), "--shutdown-timeout", "0.2")
         connected = server.open("/v1/completions", {"prompt": "x", "max_tokens": 8000, "stream": True})
         read_until(connected, b'"text"')
-        server.process.send_signal(signal.SIGTERM)
-        server.wait_for("Shutting down")
-        server.process.send_signal(signal.SIGINT)
-        self.assertEqual(server.process.wait(WATCHDOG_S), 128 + signal.SIGINT)
+        self.assertEqual(server.stop(), 0)
+        self.assertIn("requests that were still running are ended", server.log)
         connected.close()
 
     def test_nobody_runs(self):
@@ -313,15 +316,17 @@ class Neighbours(ServeTest):
         running = server.open("/v1/completions", {"prompt": "run", "max_tokens": 8000, "stream": True, "priority": -5})
         read_until(running, b'"text"')
         threads = []
-        for i, priority in enumerate((3, 1, 2)):
+        chats = [{"role": "user", "content": "x"}]
+        asks = {3: (server.complete, "x"), 1: (server.chat, chats), 2: (server.complete, "x")}
+        for i, (priority, (ask, what)) in enumerate(asks.items()):
             fields = {"priority": priority, "max_tokens": 2, "request_id": f"of-priority-{priority}"}
-            threads.append(threading.Thread(target=server.complete, args=("x",), kwargs=fields))
+            threads.append(threading.Thread(target=ask, args=(what,), kwargs=fields))
             threads[-1].start()
             eventually(lambda: server.numbers()["vllm:num_requests_waiting"] == i + 1, "one more in the queue")
         running.close()
         for one in threads:
             one.join()
-        self.assertEqual(re.findall(r"finished cmpl-of-priority-(\d)", server.log), ["1", "2", "3"])
+        self.assertEqual(re.findall(r"finished (?:chat)?cmpl-of-priority-(\d)", server.log), ["1", "2", "3"])
 
 
 if __name__ == "__main__":

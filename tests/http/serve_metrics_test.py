@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """GET /metrics of `kvarto serve` as Prometheus reads it: serve_metrics_test.py PATH_TO_KVARTO. Prints each check."""
 import random
+import re
 import threading
 import time
 
@@ -85,10 +86,42 @@ class Families(ServeTest):
         self.assertGreater(numbers.total("kvarto:memory_bytes", tag="weights"), 0)
         self.assertEqual(server.stop(), 0)
 
+    def test_lives_of_blocks(self):
+        # 64 blocks of 16 tokens, 64 bytes each.
+        server = self.start(self.script(["x"]), "--kv-cache-metrics", "--kv-cache-metrics-sample", 1,
+                            "--kv-cache-memory-bytes", "64k")
+        count = lambda name: server.numbers()[f"vllm:kv_block_{name}_seconds_count"]
+        for i in range(3):
+            server.complete("x" * 33, max_tokens=1)
+            self.assertEqual(count("reuse_gap"), 2 * i)  # two blocks are found each time but the first
+        self.assertEqual(count("lifetime"), 0)
+        for i in range(20):
+            server.complete(f"{i:02}" * 32, max_tokens=1)  # 4 blocks each, shared with none
+        replaced = server.numbers()["kvarto:kv_replaced_blocks_total"]
+        self.assertGreater(replaced, 10)
+        self.assertEqual((count("lifetime"), count("idle_before_evict"), count("reuse_gap")), (replaced, replaced, 4))
+        self.assertEqual(server.stop(), 0)
+
     def test_cache_config(self):
         labels = self.server.numbers().all("vllm:cache_config_info")[0].labels
         self.assertEqual((labels["block_size"], labels["enable_prefix_caching"]), (str(BLOCK), "True"))
         self.assertGreater(int(labels["num_gpu_blocks"]), 0)
+        self.assertEqual((labels["user_specified_block_size"], labels["gpu_memory_utilization"]), ("False", "None"))
+        server = self.start(TINY / "tiny_qwen2.gguf", "--threads", 1, "--max-model-len", 256, "--block-size", 32,
+                            "--gpu-memory-utilization", "0.25", "--num-gpu-blocks-override", 64)
+        labels = server.numbers().all("vllm:cache_config_info")[0].labels
+        self.assertEqual([labels[name] for name in ("block_size", "user_specified_block_size", "gpu_memory_utilization",
+                                                    "num_gpu_blocks_override", "kv_cache_memory_bytes")],
+                         ["32", "True", "0.25", "64", "None"])
+        # The fields of vLLM 0.33's CacheConfig, and no other.
+        self.assertEqual(set(labels), set("""block_size user_specified_block_size kv_cache_layout prefix_match_unit
+            gpu_memory_utilization cache_dtype is_attention_free num_gpu_blocks_override sliding_window enable_prefix_caching
+            prefix_caching_hash_algo prefix_cache_retention_interval kv_cache_dtype_skip_layers mamba_page_size_padded
+            skip_page_size_padded mamba_block_size mamba_cache_dtype mamba_ssm_cache_dtype mamba_cache_mode
+            enable_mamba_shared_prefix_checkpoint replayssm_buffer_len use_replayssm use_kda_recoverssm num_gpu_blocks
+            num_cpu_blocks simple_cpu_offload_num_blocks effective_attention_block_size kv_cache_size_tokens
+            kv_cache_max_concurrency hash_block_size cache_hit_alignment_tokens kv_sharing_fast_prefill swa_bounded_replay
+            kv_cache_memory_bytes kv_offloading_size kv_offloading_backend _block_size_resolved engine""".split()))
 
     def test_scrapes_while_it_works(self):
         done = threading.Event()
@@ -148,7 +181,11 @@ class FirstTokens(ServeTest):
         eventually(self.server.at_rest, "rest")
         after = self.server.numbers()
         grown = lambda name: after.total(name) - before.total(name)
-        self.assertEqual(grown("vllm:request_success_total"), 2, "the one that was given up is no success")
+        ends = {reason: after.total("vllm:request_success_total", finished_reason=reason) -
+                before.total("vllm:request_success_total", finished_reason=reason)
+                for reason in ("stop", "length", "abort", "error", "repetition")}
+        self.assertEqual(ends, {"stop": 0, "length": 2, "abort": 1, "error": 0, "repetition": 0},
+                         "the one that was given up is no success")
         self.assertEqual(grown("kvarto:aborted_requests_total"), 1)
         self.assertEqual(grown("vllm:time_to_first_token_seconds_count"), 2)
         return grown("vllm:time_to_first_token_seconds_sum"), sum(seen), grown("vllm:request_queue_time_seconds_sum")
@@ -184,8 +221,13 @@ class Recomputing(ServeTest):
         self.assertEqual(numbers["vllm:prefix_cache_hits_total"], 0)
         self.assertEqual(numbers["vllm:prefix_cache_queries_total"], 20 * 60)
         self.assertGreater(numbers["vllm:num_preemptions_total"], 0)
-        self.assertGreater(numbers["kvarto:resumes_total"], 0)
-        self.assertGreaterEqual(numbers["kvarto:recomputed_tokens_total"] + numbers["kvarto:resume_cached_tokens_total"], 1)
+        self.assertEqual(numbers["kvarto:resumes_total"], numbers["vllm:num_preemptions_total"])
+        # What victims held is found again or computed again; a prompt's tail is in no block, so some of it is computed.
+        self.assertGreater(numbers["kvarto:recomputed_tokens_total"], 0)
+        self.assertEqual(numbers["kvarto:recomputed_tokens_total"] + numbers["kvarto:resume_cached_tokens_total"],
+                         numbers["kvarto:preempted_tokens_total"])
+        lines = re.findall(r"finished cmpl-.*preempted (\d+)x", server.log)
+        self.assertEqual((len(lines), sum(map(int, lines))), (20, numbers["vllm:num_preemptions_total"]))
         self.assertEqual(numbers["vllm:prompt_tokens_total"], 20 * 60)
         self.assertEqual(server.stop(), 0)
 

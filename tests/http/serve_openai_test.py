@@ -62,7 +62,7 @@ class TinyModel(ServeTest):
     def test_several_prompts(self):
         prompts = [IDS[:5], IDS[5:25], IDS[25:60]]
         alone = [self.ids(p, max_tokens=6, ignore_eos=True) for p in prompts]
-        reply = self.complete(prompts, max_tokens=6, return_token_ids=True, ignore_eos=True)
+        reply = self.complete(prompt=prompts, max_tokens=6, return_token_ids=True, ignore_eos=True)
         self.assertEqual([c.index for c in reply.choices], [0, 1, 2])
         self.assertEqual([c.token_ids for c in reply.choices], alone)
         self.assertEqual(reply.usage.prompt_tokens, 5 + 20 + 35)
@@ -102,11 +102,16 @@ class TinyModel(ServeTest):
         both = self.complete(IDS[:40], return_token_ids=True, **fields).choices
         early = next(t for t in both[0].token_ids[:6] if t not in both[1].token_ids)
         after = both[0].token_ids.index(early) + 1
-        chunks = list(self.complete(IDS[:40], stop_token_ids=[early], stream=True,
+        chunks = list(self.complete(IDS[:40], stop_token_ids=[early], stream=True, return_token_ids=True,
                                     stream_options={"include_usage": True}, **fields))
         reasons = {c.choices[0].index: c.choices[0].finish_reason for c in chunks[:-1] if c.choices[0].finish_reason}
         self.assertEqual(reasons, {0: "stop", 1: "length"})
         self.assertEqual(chunks[-1].usage.completion_tokens, after + 12)
+        # Told of its end when it ends: the other one's remaining tokens come behind it.
+        ended = next(i for i, c in enumerate(chunks) if c.choices[0].index == 0 and c.choices[0].finish_reason)
+        behind = chunks[ended + 1:-1]
+        self.assertEqual({c.choices[0].index for c in behind}, {1})
+        self.assertGreaterEqual(sum(len(c.choices[0].token_ids) for c in behind), 12 - after)
 
     # --- sampling
 
@@ -136,9 +141,11 @@ class TinyModel(ServeTest):
         self.assertNotIn(free[0], banned)
         allowed = self.ids(IDS[:40], max_tokens=6, allowed_token_ids=[65, 66], temperature=1)
         self.assertLessEqual(set(allowed), {65, 66})
-        word = self.server.post("/detokenize", {"tokens": [free[0]]}).json["prompt"]
-        if word.isascii() and word.strip():
-            self.assertNotIn(word, self.complete(IDS[:40], max_tokens=8, bad_words=[word], ignore_eos=True).choices[0].text)
+        plain = self.complete(IDS[:40], max_tokens=8, ignore_eos=True, return_token_ids=True).choices[0]
+        words = [self.server.post("/detokenize", {"tokens": [token]}).json["prompt"] for token in plain.token_ids]
+        word = next(w for w in words if w.isascii() and w.strip())
+        self.assertIn(word, plain.text)
+        self.assertNotIn(word, self.complete(IDS[:40], max_tokens=8, bad_words=[word], ignore_eos=True).choices[0].text)
 
     def test_filters_and_penalties_change_what_is_drawn(self):
         greedy = self.ids(IDS[:40], max_tokens=8, ignore_eos=True)
@@ -155,6 +162,27 @@ class TinyModel(ServeTest):
         reply = self.complete(IDS[:20], use_beam_search=True, n=3, max_tokens=4, length_penalty=1.0, return_token_ids=True,
                               ignore_eos=True)
         self.assertEqual(len({tuple(c.token_ids) for c in reply.choices}), 3)
+
+    def test_the_length_penalty_orders_beams(self):
+        prompt, beams = IDS[:20], {"use_beam_search": True, "n": 3, "max_tokens": 6, "ignore_eos": True}
+        free = [tuple(c.token_ids) for c in self.complete(prompt, return_token_ids=True, **beams).choices]
+        end = next(t for t in free[2] if t not in free[0])  # it ends beams early, so that their lengths differ
+
+        def found(penalty):
+            reply = self.complete(prompt, length_penalty=penalty, stop_token_ids=[end], return_token_ids=True, **beams)
+            return [tuple(c.token_ids) for c in reply.choices]
+
+        def worth(beam, penalty):
+            rows = self.complete(prompt + list(beam), max_tokens=1, prompt_logprobs=0).choices[0].prompt_logprobs
+            total = sum(row[str(token)]["logprob"] for row, token in zip(rows[len(prompt):], beam))
+            return total / len(beam) ** penalty
+
+        orders = {penalty: found(penalty) for penalty in (-2.0, 0.0, 1.0, 3.0)}
+        for penalty, order in orders.items():
+            self.assertEqual(order, sorted(order, key=lambda beam: worth(beam, penalty), reverse=True), penalty)
+        self.assertEqual(set(orders[-2.0]), set(orders[0.0]), "the same beams")
+        self.assertNotEqual(orders[-2.0], orders[0.0], "in another order")
+        self.assertLess(len(orders[0.0][0]), len(orders[3.0][0]), "a higher penalty prefers the longer one")
 
     # --- how it ends
 
@@ -241,6 +269,19 @@ class TinyModel(ServeTest):
         mean = -sum(logprobs.token_logprobs[1:]) / (len(case["ids"]) - 1)
         self.assertAlmostEqual(mean, case["prompt_nll_mean"], delta=1e-3)
         self.assertEqual(scored.usage.completion_tokens, 0)
+
+    def test_echo_with_logprobs_is_the_same_in_a_stream(self):
+        for fields in ({"max_tokens": 4}, {"max_tokens": 0}):
+            fields |= {"ignore_eos": True, "echo": True, "logprobs": 1}
+            whole = self.complete(IDS[:20], **fields).choices[0]
+            self.assertEqual(len(whole.logprobs.tokens), 20 + fields["max_tokens"])
+            text, got = "", {"tokens": [], "token_logprobs": [], "text_offset": [], "top_logprobs": []}
+            for chunk in self.complete(IDS[:20], stream=True, **fields):
+                text += chunk.choices[0].text
+                for key, values in got.items():
+                    values += getattr(chunk.choices[0].logprobs, key) if chunk.choices[0].logprobs else []
+            self.assertEqual(text, whole.text)
+            self.assertEqual(got, {key: getattr(whole.logprobs, key) for key in got})
 
     # --- the cache
 
@@ -384,6 +425,16 @@ class TinyModel(ServeTest):
         self.assertTrue(reply.prompt_text.endswith("One, two"), reply.prompt_text)
         self.assertTrue(reply.choices[0].message.content.startswith("One, two"))
 
+        def tokenized(**fields):
+            return self.server.post("/tokenize", {"messages": messages, **fields}).json["tokens"]
+        whole = tokenized()
+        without = tokenized(add_generation_prompt=False)
+        self.assertEqual(whole[:len(without)], without)
+        self.assertGreater(len(whole), len(without))
+        begun = tokenized(continue_final_message=True, add_generation_prompt=False)
+        self.assertEqual(begun, without[:len(begun)])
+        self.assertEqual(self.server.post("/detokenize", {"tokens": begun}).json["prompt"], reply.prompt_text)
+
     def test_parts_and_null(self):  # B21
         text = {"messages": [{"role": "user", "content": "a\nb"}]}
         parts = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}
@@ -393,7 +444,14 @@ class TinyModel(ServeTest):
                 {"role": "assistant", "content": None, "tool_calls": [
                     {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
                 {"role": "tool", "tool_call_id": "1", "content": "y"}]
-        self.assertEqual(self.server.post("/tokenize", {"messages": turn}).status, 200)
+        ids = self.server.post("/tokenize", {"messages": turn}).json["tokens"]
+        rendered = self.server.post("/detokenize", {"tokens": ids}).json["prompt"]
+        self.assertEqual(rendered, "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
+                                   "<|im_start|>tool\ny<|im_end|>\n<|im_start|>assistant\n")
+        empty = [{"role": "system", "content": ""}, {"role": "user", "content": "x"}]
+        ids = self.server.post("/tokenize", {"messages": empty}).json["tokens"]
+        rendered = self.server.post("/detokenize", {"tokens": ids}).json["prompt"]
+        self.assertEqual(rendered, "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n")
 
 
 class SlidingWindow(ServeTest):
@@ -440,6 +498,12 @@ class BeginningOfText(ServeTest):
         self.assertEqual(plain, with_bos[1:])
         bos = self.server.post("/detokenize", {"tokens": with_bos[:1]}).json["prompt"]
         self.assertEqual(self.ids(prompt=bos + text).count(with_bos[0]), 1, "a second one")
+        warning = "begins with the text of the BOS token"
+        said = self.server.log.count(warning)
+        for _ in range(2):
+            choice = self.server.complete(bos + text, max_tokens=1, return_token_ids=True)["choices"][0]
+            self.assertEqual(choice["prompt_token_ids"], with_bos)
+        self.assertEqual((said, self.server.log.count(warning)), (0, 1), "told once")
         for fields, expected in (({}, with_bos), ({"add_special_tokens": False}, plain)):
             choice = self.server.complete(text, max_tokens=1, return_token_ids=True, **fields)["choices"][0]
             self.assertEqual(choice["prompt_token_ids"], expected)

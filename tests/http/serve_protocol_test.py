@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 import hub_stub
-from serve_harness import (NAME, SMOLLM2, TINY, WATCHDOG_S, ServeTest, Server, eventually, main, need_model, sse_events,
+from serve_harness import (KVARTO, NAME, SMOLLM2, TINY, WATCHDOG_S, ServeTest, Server, eventually, main, need_model, sse_events,
                            streamed_text)
 
 KEYS = ("first-key", "second-key")
@@ -27,13 +27,7 @@ class Keys(ServeTest):
     def serve(cls):
         return Server(cls.script(["ok"]), "--api-key", *KEYS, "--allowed-origins", '["https://app.example"]',
                       "--allow-credentials", "--salt-from-api-key", "--enable-server-load-tracking", "--root-path", "/llm",
-                      env={"VLLM_SERVER_DEV_MODE": "1"})
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0
-        cls.server = None
-        super().tearDownClass()
+                      env={"VLLM_SERVER_DEV_MODE": "1"}, key=KEYS[0])
 
     def routes(self):
         paths = self.server.get("/openapi.json", **bearer(KEYS[0])).json["paths"]
@@ -84,6 +78,15 @@ class Keys(ServeTest):
         body = {"prompt": "x", "stream": True}
         streamed = self.server.post("/v1/completions", body, good | bearer(KEYS[0]))
         self.assertEqual(streamed.headers["Access-Control-Allow-Origin"], "https://app.example")
+
+    def test_cors_of_what_the_http_layer_refuses(self):
+        with socket.create_connection((self.server.host, self.server.port), timeout=WATCHDOG_S) as connected:
+            connected.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nOrigin: https://app.example\r\n"
+                              b"Transfer-Encoding: gzip\r\n\r\n")
+            got = b""
+            while data := connected.recv(65536):
+                got += data
+        self.assertIn(b"Access-Control-Allow-Origin: https://app.example\r\n", got)
 
     def test_behind_a_proxy(self):
         self.assertEqual(self.server.get("/llm/v1/models", **bearer(KEYS[0])).status, 200)
@@ -140,7 +143,24 @@ class Plain(ServeTest):
     def test_unknown_model(self):
         error = self.refused(self.server.post("/v1/completions", {"prompt": "x", "model": "gpt"}), "model", 404, "gpt", NAME)
         self.assertEqual((error["type"], error["code"]), ("NotFoundError", 404))
+        messages = [{"role": "user", "content": "x"}]
+        self.refused(self.server.post("/v1/chat/completions", {"messages": messages, "model": "gpt"}), "model", 404, "gpt", NAME)
+        self.assertEqual(self.server.chat(messages, model=NAME)["model"], NAME)
         self.assertEqual(self.server.complete("x", model="")["model"], NAME)
+        for path, body in (("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [1]})):
+            self.refused(self.server.post(path, body | {"model": "gpt"}), "model", 404, "gpt", NAME)
+            self.assertEqual(self.server.post(path, body | {"model": NAME}).status, 200)
+
+    def test_any_model_and_other_limits_by_the_environment(self):
+        server = self.start(self.script(["ok"]), env={"VLLM_SKIP_MODEL_NAME_VALIDATION": "1", "VLLM_MAX_N_SEQUENCES": "3",
+                                                      "VLLM_MAX_COMPLETION_PROMPTS": "2", "VLLM_MAX_STOP_STRINGS": "6"})
+        self.assertEqual(server.complete("x", model="gpt")["model"], NAME)
+        self.assertEqual(server.post("/tokenize", {"prompt": "x", "model": "gpt"}).status, 200)
+        self.assertEqual(len(server.complete("x", n=3, temperature=1)["choices"]), 3)
+        self.refused(server.post("/v1/completions", {"prompt": "x", "n": 4}), "n", 400, "at most 3")
+        self.refused(server.post("/v1/completions", {"prompt": ["x"] * 3}), "prompt", 400, "more than 2 prompts")
+        self.assertEqual(server.complete("x", stop=list("abcdef"))["choices"][0]["text"], "ok")
+        self.refused(server.post("/v1/completions", {"prompt": "x", "stop": list("abcdefg")}), "stop", 400, "at most 6")
 
     def test_one_connection_serves_many(self):
         connection = self.server.connection()
@@ -170,14 +190,41 @@ class Plain(ServeTest):
         by_field = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}],
                                                              "request_id": "yours"})
         self.assertEqual(by_field.json["id"], "chatcmpl-yours")
+        self.assertEqual(self.server.complete("x", request_id="theirs")["id"], "cmpl-theirs")
         fresh = [self.server.complete("x")["id"] for _ in range(2)]
         self.assertNotEqual(*fresh)
         self.assertRegex(fresh[0], r"^cmpl-[0-9a-f]{16}$")
-        for path in ("/health", "/version", "/nowhere"):
+        for path in ("/health", "/version", "/nowhere", "/", "/dashboard/state.js", "/dashboard/state"):
             self.assertTrue(self.server.get(path).headers["X-Request-Id"], path)
             self.assertEqual(self.server.get(path, **{"X-Request-Id": "abc"}).headers["X-Request-Id"], "abc")
         nasty = self.server.post("/v1/completions", {"prompt": "x"}, {"X-Request-Id": "a" * 5000})
         self.assertEqual(nasty.status, 200)
+        foreign = self.server.get("/", Host="evil.example")
+        self.assertEqual((foreign.status, bool(foreign.headers["X-Request-Id"])), (403, True))
+
+    def test_request_ids_of_what_goes_wrong(self):
+        # Refused behind the point where the reply had an id: by its client, by the field, by nobody.
+        wrong = {"prompt": [1] * 9000, "max_tokens": 1}
+        for headers, more, wanted in (({"X-Request-Id": "mine"}, {}, "^mine$"), ({}, {"request_id": "yours"}, "^yours$"),
+                                      ({}, {}, "^[0-9a-f]{16}$")):
+            reply = self.server.post("/v1/completions", wrong | more, headers)
+            self.assertEqual(reply.status, 400)
+            told = reply.headers["X-Request-Id"]
+            self.assertRegex(told, wanted)
+            eventually(lambda: re.search(rf'completions HTTP/1.1" 400.*, cmpl-{told}$', self.server.log, re.MULTILINE),
+                       f"the line of {told}")
+        # What the HTTP layer refuses by itself.
+        for sent, status in ((b"nonsense\r\n\r\n", b" 400 "),
+                             (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nX-Request-Id: big\r\n"
+                              b"Transfer-Encoding: gzip\r\n\r\n", b" 501 ")):
+            with socket.create_connection((self.server.host, self.server.port), timeout=WATCHDOG_S) as connected:
+                connected.sendall(sent)
+                got = b""
+                while data := connected.recv(65536):
+                    got += data
+            self.assertIn(status, got.split(b"\r\n")[0])
+            self.assertRegex(got, rb"X-Request-Id: (big|[0-9a-f]{16})\r\n")
+        self.assertIn(b"X-Request-Id: big\r\n", got)
 
     def test_unknown_fields_are_named(self):  # row 20
         before = self.server.numbers()["kvarto:ignored_fields_total"]
@@ -191,9 +238,24 @@ class Plain(ServeTest):
         self.assertEqual(len(re.findall("bogus_one", self.server.log)), 1, "told once in the log")
         self.assertIsNone(self.server.post("/v1/completions", {"prompt": "x", "user": "u"}).headers["X-Kvarto-Ignored"])
 
+    def test_unknown_fields_of_the_tokenizers_routes_are_named(self):  # row 20
+        before = self.server.numbers()["kvarto:ignored_fields_total"]
+        chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5, "bogus_three": 1}
+        for path, body, names in (("/tokenize", {"prompt": "x", "bogus_three": 1}, {"bogus_three"}),
+                                  ("/detokenize", {"tokens": [1], "bogus_three": 1}, {"bogus_three"}),
+                                  ("/tokenize", chat, {"max_tokens", "bogus_three"})):
+            reply = self.server.post(path, body)
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertEqual(set(re.split(r",\s*", reply.headers["X-Kvarto-Ignored"])), names)
+        self.assertEqual(self.server.numbers()["kvarto:ignored_fields_total"] - before, 4)
+        self.assertEqual(len(re.findall("bogus_three", self.server.log)), 1, "told once in the log")
+        self.assertIsNone(self.server.post("/tokenize", {"prompt": "x"}).headers["X-Kvarto-Ignored"])
+
     def test_strict_fields(self):
         server = self.start(self.script(["ok"]), "--strict-fields")
         self.refused(server.post("/v1/completions", {"prompt": "x", "bogus": 1}), "bogus")
+        self.refused(server.post("/tokenize", {"prompt": "x", "bogus": 1}), "bogus")
+        self.refused(server.post("/detokenize", {"tokens": [1], "bogus": 1}), "bogus")
         self.assertEqual(server.complete("x", user="u")["choices"][0]["text"], "ok")
 
     def test_a_streams_bytes(self):
@@ -210,40 +272,121 @@ class Plain(ServeTest):
         self.assertEqual(events[-1]["usage"]["completion_tokens"], 4)
         self.assertEqual(len({(e["id"], e["created"], e["model"], e["object"]) for e in events}), 1)
 
+    HEAD = ["id", "object", "created", "model", "choices"]
+    CHUNK_OF_TEXT = ["index", "text", "logprobs", "finish_reason", "stop_reason", "prompt_token_ids", "token_ids",
+                     "weight_versions"]
+    CHUNK_OF_CHAT = ["index", "delta", "logprobs", "finish_reason", "token_ids"]
+    USAGE = ["prompt_tokens", "total_tokens", "completion_tokens", "prompt_tokens_details"]
+
     def test_keys_of_a_whole_reply_stand_in_vllms_order(self):  # row 38
         reply = self.server.complete("x")
-        self.assertEqual(list(reply)[:8], ["id", "object", "created", "model", "choices", "service_tier", "system_fingerprint",
-                                           "usage"])
-        self.assertEqual(list(reply["choices"][0])[:8], ["index", "text", "logprobs", "finish_reason", "stop_reason",
-                                                         "token_ids", "prompt_logprobs", "prompt_token_ids"])
-        self.assertEqual(list(reply["usage"])[:3], ["prompt_tokens", "total_tokens", "completion_tokens"])
+        self.assertEqual(list(reply), self.HEAD + ["service_tier", "system_fingerprint", "usage", "kv_transfer_params",
+                                                   "ec_transfer_params", "metrics"])
+        self.assertEqual(list(reply["choices"][0]), ["index", "text", "logprobs", "finish_reason", "stop_reason", "token_ids",
+                                                     "prompt_logprobs", "prompt_token_ids", "routed_experts",
+                                                     "weight_versions"])
+        self.assertEqual(list(reply["usage"]), self.USAGE + ["completion_tokens_details"])
+        chat = self.server.chat([{"role": "user", "content": "x"}])
+        self.assertEqual(list(chat), self.HEAD + ["service_tier", "system_fingerprint", "usage", "prompt_logprobs",
+                                                  "prompt_token_ids", "prompt_text", "kv_transfer_params",
+                                                  "ec_transfer_params", "metrics"])
+        self.assertEqual(list(chat["choices"][0]), ["index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids",
+                                                    "routed_experts", "weight_versions"])
+        # The last one is the name that vLLM 0.11 had.
+        self.assertEqual(list(chat["choices"][0]["message"]), ["role", "content", "refusal", "annotations", "audio",
+                                                               "function_call", "reasoning", "reasoning_content"])
         self.assertEqual(set(reply["metrics"]), {"time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms",
                                                  "tokens_per_second", "speculative_decoding"})
         self.assertEqual(reply["choices"][0]["finish_reason"], "stop")
         self.assertIsNone(reply["choices"][0]["stop_reason"])
 
+    def stream(self, path, body, **options):
+        reply = self.server.post(path, {**body, "stream": True, "stream_options": options or None})
+        self.assertEqual(reply.status, 200, reply.body)
+        return sse_events(reply.body)
+
+    def test_keys_of_a_streams_chunks_are_vllms(self):  # row 38
+        events = self.stream("/v1/completions", {"prompt": "x"})
+        self.assertGreater(len(events), 2)
+        for event in events:
+            last = event is events[-1]
+            self.assertEqual(list(event), self.HEAD + ["system_fingerprint"] * last + ["kv_transfer_params"])
+            self.assertEqual(list(event["choices"][0]), self.CHUNK_OF_TEXT)
+        chat = {"messages": [{"role": "user", "content": "x"}]}
+        first, *deltas, last = self.stream("/v1/chat/completions", chat)
+        self.assertEqual(list(first), self.HEAD + ["prompt_token_ids", "prompt_text"])
+        self.assertEqual(list(first["choices"][0]), ["index", "delta", "logprobs", "finish_reason"])
+        for event in deltas:
+            self.assertEqual(list(event), self.HEAD + ["kv_transfer_params"])
+            self.assertEqual(list(event["choices"][0]), self.CHUNK_OF_CHAT)
+        self.assertEqual(list(last), self.HEAD + ["system_fingerprint", "kv_transfer_params"])
+        self.assertEqual(list(last["choices"][0]), ["index", "delta", "logprobs", "finish_reason", "stop_reason", "token_ids",
+                                                    "weight_versions"])
+        for path, body in (("/v1/completions", {"prompt": "x"}), ("/v1/chat/completions", chat)):
+            *others, usage = self.stream(path, body, include_usage=True)
+            self.assertEqual(list(usage), self.HEAD + ["usage", "system_fingerprint"])
+            self.assertEqual(list(usage["usage"]), self.USAGE)
+            self.assertTrue(all("usage" not in event and "system_fingerprint" not in event for event in others))
+
+    def test_ids_in_streams_only_when_asked_for(self):
+        body = {"prompt": "x", "return_token_ids": True}
+        choices = [event["choices"][0] for event in self.stream("/v1/completions", body)]
+        self.assertEqual([c["prompt_token_ids"] for c in choices], [[ord("x")]] + [None] * (len(choices) - 1))
+        self.assertTrue(all(isinstance(c["token_ids"], list) for c in choices))
+        chat = {"messages": [{"role": "user", "content": "x"}], "return_token_ids": True, "return_prompt_text": True}
+        first, *others = self.stream("/v1/chat/completions", chat)
+        self.assertEqual(bytes(first["prompt_token_ids"]).decode(), first["prompt_text"])
+        self.assertTrue(all(isinstance(e["choices"][0]["token_ids"], list) for e in others))
+
+    def test_continuous_usage_only_with_usage(self):
+        for path, body in (("/v1/completions", {"prompt": "x"}),
+                           ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})):
+            for event in self.stream(path, body, continuous_usage_stats=True):
+                self.assertNotIn("usage", event, path)
+            both = self.stream(path, body, continuous_usage_stats=True, include_usage=True)
+            self.assertTrue(all("usage" in event for event in both), path)
+
+    def test_a_raised_temperature_is_told_once(self):
+        for _ in range(3):
+            self.server.complete("x", temperature=0.001)
+        self.assertEqual(len(re.findall("temperature 0.001.* is raised to 0.01", self.server.log)), 1)
+
     def test_one_line_for_each_finished_request(self):
         name = self.server.complete("say nothing of this")["id"]
         line = eventually(lambda: re.search(rf".*finished {name}.*", self.server.log), "the line").group()
-        for word in ("queue", "TTFT", "TPOT", "cached", "miss"):
+        for word in ("queue", "TTFT", "TPOT", "cached", "miss no_match", "preempted 0x"):
             self.assertIn(word, line)
+        text = "a text that is longer than two blocks of sixteen tokens"
+        for prompt, wanted in ((text, "cached 0, miss no_match"), (text, "cached 48, miss none")):
+            name = self.server.complete(prompt)["id"]
+            line = eventually(lambda: re.search(rf".*finished {name}.*", self.server.log), "the line").group()
+            self.assertIn(wanted, line)
         self.assertNotIn("say nothing of this", self.server.log)
 
 
 class Start(ServeTest):
-    def test_503_until_the_model_is_loaded(self):  # row 16
+    def test_health_turns_once(self):  # row 16; what is answered before is shown by ServerLife.BeforeTheModelIsThere...
         server = self.start(need_model(SMOLLM2), "--kv-cache-memory-bytes", "1500M", wait=False)
-        health, ping = server.get("/health"), server.get("/ping")
-        if "startup complete" in server.log:
-            self.skipTest("the model was loaded before anyone could ask")
-        self.assertEqual((health.status, ping.status), (503, 200))
-        self.assertEqual(server.get("/version").status, 200)
-        reply = server.post("/v1/completions", {"prompt": "x"})
-        self.assertEqual(reply.status, 503)
-        self.assertTrue(reply.headers["Retry-After"])
-        server.wait_ready()
-        self.assertEqual(server.get("/health").status, 200)
+        seen = []
+
+        def healthy():
+            self.assertEqual(server.get("/ping").status, 200)
+            seen.append(server.get("/health").status)
+            return "startup complete" in server.log and seen[-1] == 200
+        eventually(healthy, "health")
+        self.assertEqual(seen, sorted(seen, reverse=True))
+        self.assertLessEqual(set(seen), {503, 200})
+        self.assertEqual(server.complete("x", max_tokens=1)["usage"]["completion_tokens"], 1)
         self.assertEqual(server.stop(), 0)
+
+    def test_a_length_that_the_pool_can_never_hold_stops_the_start(self):  # row 3
+        done = subprocess.run([KVARTO, "serve", TINY / "tiny_qwen2.gguf", "--port", "0", "--threads", "1", "--max-model-len",
+                               "1024", "--num-gpu-blocks-override", "16"], capture_output=True, text=True, timeout=WATCHDOG_S)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        errors = [line for line in done.stderr.splitlines() if line.startswith("kvarto: error: ")]
+        self.assertEqual(len(errors), 1, done.stderr)
+        self.assertIn("--max-model-len 1024", errors[0])
+        self.assertIn("estimated maximum model length is 256", errors[0])  # 16 blocks of 16 tokens
 
     def test_what_is_said(self):
         server = self.start(TINY / "tiny_qwen2.gguf", "--max-model-len", 1024)

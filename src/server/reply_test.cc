@@ -1,0 +1,191 @@
+#include "server/reply.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/scripted_engine.h"
+
+namespace kvarto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class RecordedExchange : public HttpExchange {
+ public:
+  const ServerRequest& request() const override { return request_; }
+  void reply(ServerReply reply) override { written += reply.body; }
+  void start(ServerReply head) override { written += head.body; }
+  bool write(std::string piece) override {
+    written += piece;
+    return true;
+  }
+  void finish() override { finished = true; }
+  bool closed() const override { return false; }
+  void on_close(std::function<void()>) override {}
+  void set_label(std::string) override {}
+
+  std::string written;
+  bool finished = false;
+
+ private:
+  ServerRequest request_;
+};
+
+// The choices of all chunks so far, one after the other.
+std::vector<Json> choices_of(const std::string& stream) {
+  std::vector<Json> all;
+  for (size_t at = 0; (at = stream.find("data: {", at)) != std::string::npos;) {
+    const size_t end = stream.find("\n\n", at);
+    const Json chunk = Json::parse(stream.substr(at + 6, end - at - 6));
+    if (chunk.contains("choices")) all.insert(all.end(), chunk["choices"].begin(), chunk["choices"].end());
+    at = end;
+  }
+  return all;
+}
+
+struct Streamed {
+  explicit Streamed(uint32_t n, uint32_t prompts = 1, ReplyOptions options = {}) {
+    options.stream = true;
+    options.id = "cmpl-1";
+    options.model = "tiny";
+    options.n = n;
+    options.include_usage = true;
+    reply = std::make_shared<Reply>(
+        options, std::vector<ReplyPrompt>(prompts, ReplyPrompt{.text = options.echo ? "abc" : "", .rendered = "", .ids = {1, 2, 3}}), exchange,
+        *engine, [](uint32_t, const RequestResult&) {}, [] {});
+  }
+  void token(uint32_t prompt, uint32_t sample, const std::string& text, FinishReason finish = FinishReason::none,
+             const std::string& stop = "") {
+    EngineEvent event;
+    event.prompt = prompt;
+    event.sample = sample;
+    event.token = 65;
+    event.text = text;
+    event.finish = finish;
+    event.stop_string = stop;
+    reply->take(std::move(event));
+  }
+  void result(uint32_t prompt, const std::vector<std::pair<FinishReason, std::string>>& samples) {
+    EngineEvent event;
+    event.prompt = prompt;
+    event.result = std::make_unique<RequestResult>();
+    event.result->cached_tokens = 2;
+    for (const auto& [finish, stop] : samples) {
+      SampleResult sample;
+      sample.finish = finish;
+      sample.stop_string = stop;
+      sample.tokens = {65, 65};
+      event.result->samples.push_back(std::move(sample));
+    }
+    reply->take(std::move(event));
+  }
+  std::vector<Json> choices() const { return choices_of(exchange->written); }
+
+  std::unique_ptr<Engine> engine = *scripted_engine(R"({"answers": [{"pieces": ["a"]}]})", {});
+  std::shared_ptr<RecordedExchange> exchange = std::make_shared<RecordedExchange>();
+  std::shared_ptr<Reply> reply;
+};
+
+TEST(Reply, AChoiceThatEndsEarlyIsToldSoAtOnce) {
+  Streamed stream(2);
+  stream.token(0, 0, "a");
+  stream.token(0, 1, "b");
+  stream.token(0, 0, "c", FinishReason::stop, "END");
+  ASSERT_EQ(stream.choices().size(), 3u);
+  const Json last = stream.choices().back();
+  EXPECT_EQ(last["index"], 0);
+  EXPECT_EQ(last["text"], "c");
+  EXPECT_EQ(last["finish_reason"], "stop");
+  EXPECT_EQ(last["stop_reason"], "END");
+
+  stream.token(0, 1, "d");
+  EXPECT_EQ(stream.choices().back()["text"], "d");
+  stream.token(0, 1, "e", FinishReason::length);
+  stream.result(0, {{FinishReason::stop, "END"}, {FinishReason::length, ""}});
+  std::vector<Json> ends;
+  for (const Json& choice : stream.choices()) {
+    if (!choice["finish_reason"].is_null()) ends.push_back(choice);
+  }
+  ASSERT_EQ(ends.size(), 2u) << stream.exchange->written;
+  EXPECT_EQ(ends[1]["index"], 1);
+  EXPECT_EQ(ends[1]["text"], "e");
+  EXPECT_EQ(ends[1]["finish_reason"], "length");
+  EXPECT_EQ(ends[1]["stop_reason"], nullptr);
+  EXPECT_TRUE(stream.exchange->finished);
+  EXPECT_NE(stream.exchange->written.find("\"cached_tokens\":2"), std::string::npos);
+  EXPECT_TRUE(stream.exchange->written.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Reply, PromptsEndOnTheirOwn) {
+  Streamed stream(1, 2);
+  stream.token(0, 0, "a", FinishReason::length);
+  stream.result(0, {{FinishReason::length, ""}});
+  ASSERT_EQ(stream.choices().size(), 1u);
+  EXPECT_EQ(stream.choices()[0]["finish_reason"], "length");
+  EXPECT_FALSE(stream.exchange->finished);
+  stream.token(1, 0, "b", FinishReason::length);
+  stream.result(1, {{FinishReason::length, ""}});
+  EXPECT_EQ(stream.choices().size(), 2u);
+  EXPECT_TRUE(stream.exchange->finished);
+}
+
+// The prompt's log-probabilities come first, and with the text of the prompt.
+TEST(Reply, AStreamedEchoWithLogprobsBeginsWithThePrompt) {
+  ReplyOptions options;
+  options.echo = true;
+  options.choice.logprobs = 0;
+  Streamed stream(1, 1, options);
+  for (const FinishReason finish : {FinishReason::none, FinishReason::length}) {
+    EngineEvent event;
+    event.token = 65;
+    event.text = "A";
+    event.logprob = -0.25f;
+    event.finish = finish;
+    stream.reply->take(std::move(event));
+  }
+  EngineEvent end;
+  end.result = std::make_unique<RequestResult>();
+  end.result->prompt_logprobs = {{.token = 97}, {.token = 98, .logprob = -1.5f}, {.token = 99, .logprob = -2.5f}};
+  SampleResult sample;
+  sample.finish = FinishReason::length;
+  sample.tokens = {65, 65};
+  end.result->samples.push_back(std::move(sample));
+  stream.reply->take(std::move(end));
+  const std::vector<Json> choices = stream.choices();
+  ASSERT_FALSE(choices.empty());
+  EXPECT_TRUE(choices[0]["text"].get<std::string>().starts_with("abc"));
+  Json values = Json::array(), offsets = Json::array();
+  std::string text;
+  for (const Json& choice : choices) {
+    text += choice["text"].get<std::string>();
+    for (const Json& one : choice["logprobs"]["token_logprobs"]) values.push_back(one);
+    for (const Json& one : choice["logprobs"]["text_offset"]) offsets.push_back(one);
+  }
+  EXPECT_EQ(text, "abcAA");
+  EXPECT_EQ(values, Json::parse("[null,-1.5,-2.5,-0.25,-0.25]"));
+  EXPECT_EQ(offsets, Json::parse("[0,1,2,3,4]"));
+}
+
+// The choices that had ended keep their ends; then there is the error, and no word of the one that failed.
+TEST(Reply, AFailedRequestEndsWithItsError) {
+  Streamed stream(2);
+  stream.token(0, 0, "a", FinishReason::stop);
+  stream.token(0, 1, "b");
+  EngineEvent failed;
+  failed.sample = 1;
+  failed.finish = FinishReason::error;
+  stream.reply->take(std::move(failed));
+  EngineEvent event;
+  event.result = std::make_unique<RequestResult>();
+  event.result->error = Error{ErrorCode::internal, "planted"};
+  event.result->samples.resize(2);
+  stream.reply->take(std::move(event));
+  EXPECT_TRUE(stream.exchange->finished);
+  EXPECT_NE(stream.exchange->written.find("\"finish_reason\":\"stop\""), std::string::npos);
+  EXPECT_EQ(stream.exchange->written.find("\"finish_reason\":\"error\""), std::string::npos);
+  EXPECT_NE(stream.exchange->written.find("data: {\"error\""), std::string::npos) << stream.exchange->written;
+}
+
+}  // namespace
+}  // namespace kvarto
