@@ -225,6 +225,8 @@ class Ends(ServeTest):
         rest = read_until(connected, b"[DONE]")
         self.assertIn(b"59 ", rest, start)
         self.assertIn(b"59 ", read_until(whole, b'"usage"'))
+        for one in (connected, whole):
+            one.close()
         self.assertEqual(server.process.wait(WATCHDOG_S), 0)
 
     def test_without_a_timeout_they_end_at_once(self):
