@@ -188,13 +188,12 @@ sanitized() {
 
 stage_asan() {
   ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    sanitized asan test_base test_format test_ops test_text test_codec test_http test_kv test_engine test_server \
-    test_conformance
+    sanitized asan test_base test_format test_ops test_text test_codec test_kv test_engine test_conformance
 }
 
 stage_tsan() {
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 sanitized tsan test_base test_http test_kv test_engine test_server \
-    test_conformance
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp \
+    sanitized tsan test_base test_http test_kv test_engine test_server test_conformance
 }
 
 stage_install() {
