@@ -101,11 +101,19 @@ class Compare(unittest.TestCase):
         self.assertEqual(failures, {("other", "M", "no such thing"): ["gen0"]})
 
     def test_the_machines_rates_come_from_the_rows(self):
-        arguments = argparse.Namespace(repetitions=5)
+        arguments = argparse.Namespace(repetitions=5, avx2=False)
         rows = [dict(ROW, bandwidth_gb_s=rate) for rate in (10.0, 30.0, 20.0)]
         result = COMPARE.result_of([{"model": "M"}], rows, {}, arguments, 3, 0.0)
         self.assertEqual([result[key] for key in ("bandwidth_gb_s", "fma_gflops", "int8_gops", "int8_few_gops")],
                          [20.0, 100.0, 400.0, 200.0])
+        self.assertEqual(result["what"], "peers")
+
+    def test_what_is_kept_to_avx2_has_a_section_of_its_own_and_says_so(self):
+        result = COMPARE.result_of([{"model": "M"}], [ROW], {}, argparse.Namespace(repetitions=5, avx2=True), 3, 0.0)
+        self.assertEqual(result["what"], "peers_avx2")
+        self.assertIn("(AVX2 only)", result["cpu"])
+        self.assertIn("bench/peers/compare --avx2", result["command"])
+        self.assertNotIn("OpenVINO", result["note"])
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ struct ServeFlags {
   std::optional<uint32_t> max_new_tokens;  // llama-server's -n
   LogLevel log_level = LogLevel::info;
   LogLevel http_log_level = LogLevel::info;  // of the access log, whose lines are `info`
-  std::string cpu_list;         // of VLLM_CPU_OMP_THREADS_BIND; empty: all
-  uint32_t reserved_cores = 0;  // left for the front end
+  std::string cpu_list;                      // of VLLM_CPU_OMP_THREADS_BIND; empty: all
+  uint32_t reserved_cores = 0;               // left for the front end
   std::vector<std::string> warnings;
   // Names and values as given, keys and tokens left out: for the log.
   std::vector<std::pair<std::string, std::string>> given;

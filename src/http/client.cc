@@ -303,7 +303,8 @@ Result<HttpReply> ClientWire::talk_on(Stream& stream, const HttpRequest& request
     reusable_ = stays && parser->is_done();
     return reply;
   }
-  if (const std::string* encoding = reply.header("Content-Encoding"); encoding && !equal_ignoring_case(*encoding, "identity")) {
+  if (const std::string* encoding = reply.header("Content-Encoding");
+      encoding && !equal_ignoring_case(*encoding, "identity")) {
     return refuse("body in encoding " + kvarto::quoted(*encoding) + ", which was not asked for");
   }
   if (sink.begin) RETURN_IF_ERROR(sink.begin(reply));

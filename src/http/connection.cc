@@ -251,8 +251,8 @@ void Connection::dispatch() {
   const auto channel = std::make_shared<ReplyChannel>(front_.queue, weak_from_this(), front_.options.max_pending_bytes);
   channel_ = channel;
   ++front_.requests;
-  auto exchange = std::make_shared<Exchange>(channel, std::move(request),
-                                             std::exchange(charge_, BodyCharge(front_.bodies)));
+  auto exchange =
+      std::make_shared<Exchange>(channel, std::move(request), std::exchange(charge_, BodyCharge(front_.bodies)));
   try {
     front_.handler(std::move(exchange));
     return;

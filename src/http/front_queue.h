@@ -1,7 +1,7 @@
 // FrontQueue: what other threads want done on the server's front thread. However much is queued, one wake-up is pending
-// at most. Shared by the server and every exchange, so that an exchange may outlive its server. Bounded by whoever queues:
-// an exchange has a notice or two at a time, and connections are limited. Any thread; drain() is called on the front
-// thread; what throws in it is logged, and the rest goes on.
+// at most. Shared by the server and every exchange, so that an exchange may outlive its server. Bounded by whoever
+// queues: an exchange has a notice or two at a time, and connections are limited. Any thread; drain() is called on the
+// front thread; what throws in it is logged, and the rest goes on.
 #pragma once
 
 #include <functional>

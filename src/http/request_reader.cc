@@ -153,7 +153,8 @@ bool RequestReader::check_fields() {
   size_t hosts = 0;
   for (const HttpHeader& field : request_.headers) {
     if (equal_ignoring_case(field.name, "Host")) ++hosts;
-    if (equal_ignoring_case(field.name, "Transfer-Encoding") && (!equal_ignoring_case(trimmed(field.value), "chunked") || http_1_0_)) {
+    if (equal_ignoring_case(field.name, "Transfer-Encoding") &&
+        (!equal_ignoring_case(trimmed(field.value), "chunked") || http_1_0_)) {
       refuse(http_1_0_ ? 400 : 501, "Transfer-Encoding " + kvarto::quoted(field.value) +
                                         ": send the body with Content-Length or, in HTTP/1.1, as \"chunked\"");
       return false;

@@ -54,11 +54,11 @@ struct HttpServerOptions {
   // Of one reply that its client does not read. More is dropped: when its socket has taken nothing for 5 seconds, or
   // at 16 times as much.
   size_t max_pending_bytes = 4 << 20;
-  uint32_t max_connections = 4096;                    // more: accepted, answered 503, closed
-  std::chrono::milliseconds header_limit{10'000};     // from a request's first byte to its last header
-  std::chrono::milliseconds body_limit{30'000};       // for each further 4 KiB of a body, or its end
-  std::chrono::milliseconds keep_alive_limit{5'000};  // between requests (before the first: header_limit)
-  std::chrono::milliseconds write_limit{60'000};      // for a client that reads nothing
+  uint32_t max_connections = 4096;                           // more: accepted, answered 503, closed
+  std::chrono::milliseconds header_limit{10'000};            // from a request's first byte to its last header
+  std::chrono::milliseconds body_limit{30'000};              // for each further 4 KiB of a body, or its end
+  std::chrono::milliseconds keep_alive_limit{5'000};         // between requests (before the first: header_limit)
+  std::chrono::milliseconds write_limit{60'000};             // for a client that reads nothing
   std::function<void(const ServedRequest&)> on_served = {};  // front thread, once a request; empty: nobody asks
   // Front thread, as soon as a body of more than 64 KiB is on its way, or the client asks whether to send one: a reply
   // refuses the request before it is read. Of the request the body is not there. Empty: all are read.

@@ -88,7 +88,8 @@ TEST(ServerLimits, LongBodiesAreRefusedByTheirHeads) {
       known(server.port());
   announced.send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
   expect_refusal(announced, 401, "no key for /a");
-  chunked.send("POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n30D40\r\n" + std::string(100'000, 'b'));
+  chunked.send("POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n30D40\r\n" +
+               std::string(100'000, 'b'));
   expect_refusal(chunked, 401, "no key for /c");
   expecting.send("POST /e HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
   expect_refusal(expecting, 401, "no key for /e");

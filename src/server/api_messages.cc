@@ -45,7 +45,8 @@ ApiStatus function_name(Json& function, const std::string& path) {
   const auto& text = name->get_ref<const std::string&>();
   if (!text.empty() && text.size() <= kLongestFunctionName) return {};
   return tl::unexpected(bad_field(path + ".name", path + ".name has " + std::to_string(text.size()) +
-                                                      " bytes; it must have 1 to " + std::to_string(kLongestFunctionName)));
+                                                      " bytes; it must have 1 to " +
+                                                      std::to_string(kLongestFunctionName)));
 }
 
 ApiStatus check_parts(Json& parts, const std::string& path) {

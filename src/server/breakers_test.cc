@@ -114,8 +114,8 @@ TEST(LocateParting, ManyContentsThatAreNotThereCostLittle) {
   // 50,000 passes over 4 MiB would take a minute; a watchdog, no measure.
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<size_t> ends = {text.size() - 2, text.size()};
-  const BrokenLine at = locate_parting(
-      text, ends, {.ids = {}, .near = {.matched_tokens = 1}, .messages = messages, .tools = tools});
+  const BrokenLine at =
+      locate_parting(text, ends, {.ids = {}, .near = {.matched_tokens = 1}, .messages = messages, .tools = tools});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   EXPECT_EQ(at.place, PromptPlace::template_text);
 }

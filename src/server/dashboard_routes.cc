@@ -17,8 +17,8 @@ constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace
 
-// The engine's thread fills in what only it may read, once for all that wait. When it is busy for long, the last numbers
-// that it gave will do.
+// The engine's thread fills in what only it may read, once for all that wait. When it is busy for long, the last
+// numbers that it gave will do.
 void Server::Impl::with_snapshot(ScrapeWaiters::Use use) {
   const auto [first, ask] = scrape_waiters.add(std::move(use));
   if (first) {
@@ -123,8 +123,7 @@ void Server::Impl::look_for_breakers(const std::shared_ptr<Job>& job) {
     near_misses.give_back(std::accumulate(parts.begin(), parts.end(), size_t{0}));
     if (!e.health()) return;
     for (size_t p = 0; p < parts.size(); ++p) {
-      const auto near =
-          e.cache().nearest(std::span(job->ids[p]).first(parts[p]), {.cache_salt = job->salt});
+      const auto near = e.cache().nearest(std::span(job->ids[p]).first(parts[p]), {.cache_salt = job->salt});
       if (!near) continue;
       // By way of the front thread, which outlives neither of the others' work.
       http->post([this, job, p, near = *near] {

@@ -234,8 +234,7 @@ void Server::Impl::submit(const std::shared_ptr<Job>& job, const std::shared_ptr
 
 // `ids`: of those that the engine took.
 std::optional<ApiError> Server::Impl::submit_prompts(const std::shared_ptr<Job>& job,
-                                                     const std::shared_ptr<Reply>& reply,
-                                                     std::vector<RequestId>& ids) {
+                                                     const std::shared_ptr<Reply>& reply, std::vector<RequestId>& ids) {
   ids.reserve(job->ids.size());
   std::vector<Request> requests;
   for (const std::vector<TokenId>& prompt : job->ids) {

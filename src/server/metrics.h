@@ -45,9 +45,9 @@ struct MetricsSnapshot {
   TurnMemoryCounts turns;
   TraceCounts trace;
   KvEventPublisher::Counts kv_events;  // 0 when none are published
-  uint64_t watchdog_pushes = 0;  // Health::pushes()
-  uint64_t ignored_fields = 0;   // of requests
-  uint64_t prefix_breakers = 0;  // near misses seen
+  uint64_t watchdog_pushes = 0;        // Health::pushes()
+  uint64_t ignored_fields = 0;         // of requests
+  uint64_t prefix_breakers = 0;        // near misses seen
   uint64_t volatile_saved_tokens = 0;
 };
 

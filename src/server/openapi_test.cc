@@ -31,9 +31,9 @@ TEST(OpenApi, HasEveryRouteOnce) {
   const Json plain = document();
   EXPECT_EQ(plain["openapi"], "3.1.0");
   EXPECT_EQ(plain["info"]["version"], "1.2.3");
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize",
-                           "/health", "/ping", "/version", "/load", "/metrics", "/dashboard/state", "/openapi.json",
-                           "/"}) {
+  for (const char* path :
+       {"/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize", "/health", "/ping",
+        "/version", "/load", "/metrics", "/dashboard/state", "/openapi.json", "/"}) {
     EXPECT_TRUE(plain["paths"].contains(path)) << path;
   }
   EXPECT_FALSE(plain["paths"].contains("/reset_prefix_cache"));

@@ -29,10 +29,10 @@ std::string_view Server::Impl::chat_template_for(const ApiRequest& request) cons
 ApiStatus Server::Impl::check_length(const Job& job, std::string_view text) const {
   if (job.request.truncate_prompt_tokens) {
     if (text.size() <= limits.max_string_bytes) return {};
-    return tl::unexpected(bad_field("truncate_prompt_tokens",
-                                    "truncate_prompt_tokens: a prompt of " + std::to_string(text.size()) +
-                                        " bytes is longer than can be truncated (" +
-                                        std::to_string(limits.max_string_bytes) + "); shorten it"));
+    return tl::unexpected(
+        bad_field("truncate_prompt_tokens", "truncate_prompt_tokens: a prompt of " + std::to_string(text.size()) +
+                                                " bytes is longer than can be truncated (" +
+                                                std::to_string(limits.max_string_bytes) + "); shorten it"));
   }
   const uint64_t least = text.size() / longest_token_bytes;  // no tokenizer makes fewer tokens than this
   if (least <= limits.max_model_len) return {};
@@ -107,7 +107,8 @@ ApiStatus Server::Impl::make_prompts(Job& job) {
       }
       if (request.add_special_tokens && engine().begins_with_bos(*prompt.text) && !std::exchange(warned_of_bos, true)) {
         log(LogLevel::warning,
-            "a prompt begins with the text of the BOS token, so none is put in front of it; leave it out of prompts, or "
+            "a prompt begins with the text of the BOS token, so none is put in front of it; leave it out of prompts, "
+            "or "
             "send \"add_special_tokens\": false (told once)");
       }
       auto ids = encode(job, *prompt.text, request.add_special_tokens);
@@ -206,10 +207,9 @@ ApiStatus Server::Impl::tokenize(const Exchange& exchange, ApiRoute route) {
       if (!rendered) return tl::unexpected(api_error(rendered.error()));
       text = *std::move(rendered);
       if (text.size() > limits.max_string_bytes) {
-        return tl::unexpected(bad_field("messages", "messages: a text of " + std::to_string(text.size()) +
-                                                        " bytes comes of them, and at most " +
-                                                        std::to_string(limits.max_string_bytes) +
-                                                        " are cut into tokens; send fewer"));
+        return tl::unexpected(bad_field(
+            "messages", "messages: a text of " + std::to_string(text.size()) + " bytes comes of them, and at most " +
+                            std::to_string(limits.max_string_bytes) + " are cut into tokens; send fewer"));
       }
     } else {
       text = parsed->prompts.front().text.value_or("");
@@ -223,8 +223,7 @@ ApiStatus Server::Impl::tokenize(const Exchange& exchange, ApiRoute route) {
     if (parsed->return_token_strs) {
       if (ids->size() > limits.max_values) {
         return tl::unexpected(bad_field("return_token_strs", "return_token_strs: the text has " +
-                                                                 std::to_string(ids->size()) +
-                                                                 " tokens, and at most " +
+                                                                 std::to_string(ids->size()) + " tokens, and at most " +
                                                                  std::to_string(limits.max_values) +
                                                                  " are spelled out; send less text"));
       }

@@ -59,7 +59,7 @@ class LiveRequest {
   std::atomic<uint64_t> output_tokens_ = 0, first_token_us_ = 0, last_token_us_ = 0;
   // The rest under the lock of RecentRequests.
   std::list<std::shared_ptr<LiveRequest>>::iterator place_;
-  bool listed_ = true;      // until it ends
+  bool listed_ = true;       // until it ends
   RequestId engine_id_ = 0;  // 0: not submitted yet
   bool admitted_ = false;
   uint64_t cached_tokens_ = 0;
@@ -100,10 +100,10 @@ class RecentRequests {
   std::vector<double> times(std::optional<double> RequestRow::*time) const;
 
   const size_t max_ended_, max_live_;
-  mutable std::mutex mutex_;  // the engine's thread takes it, too: nothing that takes long under it
+  mutable std::mutex mutex_;                      // the engine's thread takes it, too: nothing that takes long under it
   std::list<std::shared_ptr<LiveRequest>> live_;  // latest first
   std::unordered_map<RequestId, LiveRequest*> by_engine_id_;  // of live_, once submitted
-  std::deque<RequestRow> ended_;  // latest first
+  std::deque<RequestRow> ended_;                              // latest first
 };
 
 }  // namespace kvarto

@@ -52,8 +52,10 @@ struct Streamed {
     options.n = n;
     options.include_usage = true;
     reply = std::make_shared<Reply>(
-        options, std::vector<ReplyPrompt>(prompts, ReplyPrompt{.text = options.echo ? "abc" : "", .rendered = "", .ids = {1, 2, 3}}), exchange,
-        *engine, [](uint32_t, const RequestResult&) {}, [] {});
+        options,
+        std::vector<ReplyPrompt>(prompts,
+                                 ReplyPrompt{.text = options.echo ? "abc" : "", .rendered = "", .ids = {1, 2, 3}}),
+        exchange, *engine, [](uint32_t, const RequestResult&) {}, [] {});
   }
   void token(uint32_t prompt, uint32_t sample, const std::string& text, FinishReason finish = FinishReason::none,
              const std::string& stop = "") {

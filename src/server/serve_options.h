@@ -69,7 +69,7 @@ struct ServeOptions {
   bool strict_fields = false;
   bool salt_from_api_key = false;
   bool force_include_usage = false;
-  bool per_request_metrics = false;  // the `metrics` object of replies
+  bool per_request_metrics = false;    // the `metrics` object of replies
   std::string volatile_text;           // file of rules; see volatile_text.h
   uint32_t max_num_queued_reqs = 0;    // 0: no limit
   uint64_t max_num_queued_tokens = 0;  // 0: no limit

@@ -175,7 +175,7 @@ Server::Impl::Impl(ServeOptions serve_options) : options(normal(std::move(serve_
 
 Server::Impl::~Impl() {
   if (http != nullptr) http->stop();  // from here on nothing calls into the others
-  texts.reset();  // it hands work to the next one
+  texts.reset();                      // it hands work to the next one
   long_texts.reset();
   thread.reset();
   answers.clear();
@@ -437,8 +437,7 @@ std::optional<ServerReply> Server::Impl::refuse_by_head(const ServerRequest& req
   if (!refused) {
     const std::optional<ApiRoute> api = api_of(route->id);
     const std::optional<ApiError> error =
-        api ? refused_unread(*api, request)
-            : status_error(413, std::string(route->path) + " takes no body; send none");
+        api ? refused_unread(*api, request) : status_error(413, std::string(route->path) + " takes no body; send none");
     if (error) refused = error_reply(*error);
   }
   if (refused) {

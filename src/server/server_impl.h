@@ -154,7 +154,7 @@ struct Server::Impl {
   std::optional<VolatileText> volatile_text;
   uint64_t seed_of_server = 0;
   const std::string key_secret = random_secret();  // under which API keys have names
-  int64_t started = 0;  // Unix seconds
+  int64_t started = 0;                             // Unix seconds
   std::atomic<bool> ready = false, draining = false;
   std::atomic<uint64_t> preparing = 0;  // requests between the front thread and the engine
   std::atomic<uint64_t> jobs = 0;       // generation requests that are not answered yet

@@ -55,8 +55,8 @@ class TurnMemory {
 
   TurnMemory(TurnMemoryOptions options, Piece piece);
 
-  // Keeps what is needed of the turn: of each output as many whole tokens as its text begins with. A prompt whose ids do
-  // not spell its text (one that was truncated) is not kept.
+  // Keeps what is needed of the turn: of each output as many whole tokens as its text begins with. A prompt whose ids
+  // do not spell its text (one that was truncated) is not kept.
   void remember(const Turn& turn);
   // The ids of `text` if it begins with a remembered prompt and all of its answer (white space at the answer's end may
   // have been trimmed): the remembered ids, and what `encode` makes of the rest. Nothing: encode it all.
