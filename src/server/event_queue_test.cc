@@ -2,41 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <stdexcept>
 #include <utility>
 
+#include "server/exchange_testing.h"
 #include "server/scripted_engine.h"
 
 namespace kvarto {
 namespace {
 
-class OneExchange : public HttpExchange {
- public:
-  const ServerRequest& request() const override { return request_; }
-  void reply(ServerReply reply) override { written += reply.body; }
-  void start(ServerReply head) override {
-    if (std::exchange(broken, false)) throw std::runtime_error("planted");
-    written += head.body;
-  }
-  bool write(std::string piece) override {
-    written += piece;
-    return true;
-  }
-  void finish() override { finished = true; }
-  bool closed() const override { return false; }
-  void on_close(std::function<void()>) override {}
-
-  std::string written;
-  bool finished = false, broken = false;
-
- private:
-  ServerRequest request_;
-};
-
 class EventQueueTest : public testing::Test {
  protected:
   struct Stream {
-    std::shared_ptr<OneExchange> exchange = std::make_shared<OneExchange>();
+    std::shared_ptr<RecordedExchange> exchange = std::make_shared<RecordedExchange>();
     std::shared_ptr<Reply> reply;
     int results = 0;
   };

@@ -4,33 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/exchange_testing.h"
 #include "server/scripted_engine.h"
 
 namespace kvarto {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-class RecordedExchange : public HttpExchange {
- public:
-  const ServerRequest& request() const override { return request_; }
-  void reply(ServerReply reply) override { written += reply.body; }
-  void start(ServerReply head) override { written += head.body; }
-  bool write(std::string piece) override {
-    written += piece;
-    return true;
-  }
-  void finish() override { finished = true; }
-  bool closed() const override { return false; }
-  void on_close(std::function<void()>) override {}
-  void set_label(std::string) override {}
-
-  std::string written;
-  bool finished = false;
-
- private:
-  ServerRequest request_;
-};
 
 // The choices of all chunks so far, one after the other.
 std::vector<Json> choices_of(const std::string& stream) {
