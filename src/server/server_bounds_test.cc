@@ -7,7 +7,7 @@
 
 #include "http/testing.h"
 #include "server/scripted_engine.h"
-#include "server/server.h"
+#include "server/server_testing.h"
 
 namespace kvarto {
 namespace {
@@ -18,19 +18,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kJson = "Content-Type: application/json\r\n";
 
-class ServerBounds : public testing::Test {
+class ServerBounds : public ServedTest {
  protected:
   void serve(ServeOptions options, const std::string& script) {
-    options.http.port = 0;
-    options.served_model_names = {"tiny"};
-    options.log_stats_interval_s = 0;
-    auto listening = Server::listen(std::move(options));
-    ASSERT_TRUE(listening) << listening.error().message;
-    server_ = std::move(*listening);
-    auto engine = scripted_engine(script, {});
-    ASSERT_TRUE(engine) << engine.error().message;
-    const Status served = server_->serve(std::move(*engine), {});
-    ASSERT_TRUE(served) << served.error().message;
+    listen(std::move(options));
+    ASSERT_NE(server_, nullptr);
+    ServedTest::serve(scripted_engine(script, {}));
   }
   Answer post(const std::string& path, const std::string& body) {
     return RawClient(server_->port()).ask(http_testing::post(path, body, kJson));
@@ -42,8 +35,6 @@ class ServerBounds : public testing::Test {
     ASSERT_TRUE(body.is_object()) << answer.body;
     EXPECT_EQ(body["error"]["param"], field) << answer.body;
   }
-
-  std::unique_ptr<Server> server_;
 };
 
 std::string repeated(const std::string& item, size_t count) {

@@ -13,7 +13,7 @@
 #include "engine/testing.h"
 #include "http/testing.h"
 #include "server/scripted_engine.h"
-#include "server/server.h"
+#include "server/server_testing.h"
 
 namespace kvarto {
 namespace {
@@ -25,22 +25,8 @@ using http_testing::RawClient;
 constexpr uint64_t kForEverUs = 3'600'000'000;
 constexpr const char* kEndless = R"({"answers": [{"pieces": ["one ", "two "]}], "endless": true, "step_us": 1000})";
 
-class ServerLife : public testing::Test {
+class ServerLife : public ServedTest {
  protected:
-  void listen(ServeOptions options) {
-    options.http.port = 0;
-    options.served_model_names = {"tiny"};
-    options.log_stats_interval_s = 0;
-    auto listening = Server::listen(std::move(options));
-    ASSERT_TRUE(listening) << listening.error().message;
-    server_ = std::move(*listening);
-  }
-  void serve(Result<std::unique_ptr<Engine>> engine, const EngineOptions& options = {}) {
-    ASSERT_TRUE(engine) << engine.error().message;
-    const Status served = server_->serve(std::move(*engine), options);
-    ASSERT_TRUE(served) << served.error().message;
-  }
-
   Answer ask(const std::string& request) { return RawClient(server_->port()).ask(request); }
   Answer get(const std::string& path) { return ask(http_testing::get(path)); }
   static std::string completion(const std::string& body) {
@@ -53,8 +39,6 @@ class ServerLife : public testing::Test {
     const size_t from = metrics.find(' ', at) + 1;
     return metrics.substr(from, metrics.find('\n', from) - from);
   }
-
-  std::unique_ptr<Server> server_;
 };
 
 bool refused_for_leaving(const Answer& answer) {
