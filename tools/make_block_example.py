@@ -98,6 +98,7 @@ def example():
     wide = [0, 23, 24, 255, 256, 65535, 65536, 151643, 200000, 1, 2, 3, 4, 5, 6, 7]  # every width of an integer
     block_0 = name(root, first)
     salted = name(root, first, "s1")
+    adapted = hashlib.sha256(cbor([root, "adapter", "x1"])).digest()
     bytes_0 = block(f16, 0, 16)
     return {
         "heads": HEADS, "dims": DIMS, "padded_dims": PADDED,
@@ -120,6 +121,8 @@ def example():
             "block 0, salt s1": salted.hex(),
             "block 1, salt s1": name(salted, second).hex(),
             "wide tokens": name(root, wide).hex(),
+            "root, adapter x1": adapted.hex(),
+            "block 0, adapter x1": name(adapted, first).hex(),
         },
     }
 

@@ -102,7 +102,7 @@ def events():
     counter("kvarto:prefix_cache_hit_requests", 1)
     for reason, requests in (("abort", 4), ("error", 1), ("length", 1), ("repetition", 0), ("stop", 1)):
         counter("vllm:request_success", requests, finished_reason=reason)
-    for reason, requests in (("max_num_queued_reqs", 2), ("max_num_queued_tokens", 1)):
+    for reason, requests in (("max_num_queued_reqs", 2), ("max_num_queued_tokens", 1), ("text_queue", 3)):
         counter("vllm:admission_rejections", requests, labels={"model_name": "tiny"}, reason=reason)
     for state, requests in (("decode", 1), ("prefill", 1), ("queued", 2)):
         counter("kvarto:aborted_requests", requests, state=state)

@@ -37,8 +37,8 @@ struct KvCacheOptions {
   size_t bytes = 0;  // of the arena; every block and tail comes from it
   bool prefix_caching = true;
   Replacement replacement = Replacement::lru;
-  // Everything besides the layout that decides what a block contains: weights, tokenizer, rope settings, adapter,
-  // numerics.
+  // Everything besides the layout that decides what every block of this cache contains: weights, tokenizer, rope
+  // settings, numerics.
   std::string name_space = {};
   uint32_t max_step_tokens =
       512;  // most tokens reserved at once over all sequences of a step; sizes scratch for lossy codecs
@@ -55,7 +55,10 @@ struct KvCacheOptions {
 
 struct OpenOptions {
   std::string cache_salt = {};  // sequences with different salts share nothing; "" = none
-  bool read_cache = true;       // false: compute everything (blocks are still named)
+  // What is laid over the weights, by its contents (a hash of them and their scale, no name that others may get); ""
+  // = nothing. Sequences with different adapters share nothing.
+  std::string adapter = {};
+  bool read_cache = true;  // false: compute everything (blocks are still named)
   std::optional<uint64_t> max_cached_tokens =
       {};  // at most so many; default: prompt length - 1, so that logits are computed
 };

@@ -122,6 +122,16 @@ const BlockHash& root_hash() {
   return root;
 }
 
+BlockHash adapter_root(std::string_view adapter) {
+  if (adapter.empty()) return root_hash();
+  CborWriter cbor(64 + root_hash().size() + adapter.size());
+  cbor.array(3);
+  cbor.bytes(root_hash());
+  cbor.text("adapter");
+  cbor.text(adapter);
+  return cbor.digest();
+}
+
 BlockHash chain_hash(const BlockHash& parent, std::span<const int32_t> tokens,
                      std::optional<std::string_view> extra_salt) {
   CborWriter cbor(64 + parent.size() + tokens.size() * 5 + (extra_salt ? extra_salt->size() + kMaxHead : 0));

@@ -43,6 +43,8 @@ using BlockHash = Sha256Digest;
 
 // What the first block of every sequence has for a parent: SHA-256 of the canonical CBOR of the text "vllm-none-hash".
 const BlockHash& root_hash();
+// The same under an adapter: SHA-256 of the canonical CBOR of [root, "adapter", adapter]; of "" it is root_hash().
+BlockHash adapter_root(std::string_view adapter);
 
 // SHA-256 of the canonical CBOR of [parent, [tokens...], extra]; extra is [["cache_salt", salt]] or null. Only the
 // first block of a sequence is given the salt: the chain carries it on.

@@ -66,6 +66,9 @@ TEST(BlockHash, ReproducesTheChainOfVllm) {
 }
 
 TEST(BlockHash, ReproducesTheSaltedBlockOfVllm) {
+  // By tools/make_block_example.py, from the page's rule.
+  EXPECT_EQ(adapter_root(""), root_hash());
+  EXPECT_EQ(to_hex(adapter_root("x1")), "cd5aacc1cdb914fd733da52b4c53038da8cf06c9fabe2d93ec57d9cf6a01c0b3");
   const BlockHash salted = chain_hash(root_hash(), range(0, 16), "s1");
   EXPECT_EQ(to_hex(salted), "37a188ca0f395fb17edb7613ec9f0f06e16dd32556cf8209ea1772c6a9134909");
   EXPECT_EQ(event_id(salted), 16868077126905186569u);

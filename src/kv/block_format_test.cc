@@ -148,6 +148,9 @@ TEST(BlockFormat, NamesOfTheExample) {
   salted.fill(range(0, 40), "s1");
   EXPECT_EQ(salted.name(0), names["block 0, salt s1"].get<std::string>());
   EXPECT_EQ(salted.name(1), names["block 1, salt s1"].get<std::string>());
+  const BlockHash adapted = adapter_root("x1");
+  EXPECT_EQ(to_hex(adapted), names["root, adapter x1"].get<std::string>());
+  EXPECT_EQ(to_hex(chain_hash(adapted, range(0, 16))), names["block 0, adapter x1"].get<std::string>());
   Example wide({});
   wide.fill(example()["wide_tokens"].get<Tokens>());
   EXPECT_EQ(wide.name(0), names["wide tokens"].get<std::string>());

@@ -46,8 +46,9 @@ class BlockStore {
   bool drop(BlockId id);
 
   // A node of the index for the block of tokens after `parent`; see PrefixIndex::add.
-  NodeId add_node(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens, std::string_view salt) {
-    return index_.add(parent, hash, tokens, salt);
+  NodeId add_node(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens, std::string_view salt,
+                  const BlockHash& root) {
+    return index_.add(parent, hash, tokens, salt, root);
   }
   // Names a block in use. A name that is taken stays where it is and the block stays private.
   void name(NodeId node, uint32_t group, BlockId id);

@@ -283,6 +283,7 @@ Status CacheCore::fork(const KvSequenceState& parent, KvSequenceState& child) {
                                                  " tokens reserved; commit or cancel them before a fork");
   }
   join(child);
+  child.root = parent.root;
   child.salt = parent.salt;
   child.tokens = parent.tokens;
   child.hashes = parent.hashes;

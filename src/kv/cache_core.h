@@ -80,7 +80,8 @@ class CacheCore {
   Found find(std::span<const TokenId> prompt, const OpenOptions& options) const;
   uint64_t window_length(std::span<const NodeId> nodes) const;
   bool has_full_groups(NodeId node) const;
-  MissReason why_not(std::span<const TokenId> prompt, const BlockHash& next, bool first, std::string_view salt) const;
+  MissReason why_not(std::span<const TokenId> prompt, const BlockHash& next, bool first,
+                     const OpenOptions& options) const;
 
   std::vector<Holder> holders() const;
   BlockCell cell(BlockId id, std::span<const Holder> holders, uint64_t now) const;

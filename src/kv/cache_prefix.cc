@@ -37,12 +37,13 @@ uint64_t CacheCore::window_length(std::span<const NodeId> nodes) const {
 }
 
 MissReason CacheCore::why_not(std::span<const TokenId> prompt, const BlockHash& next, bool first,
-                              std::string_view salt) const {
+                              const OpenOptions& options) const {
   const PrefixIndex& index = store_->index();
   if (index.was_replaced(next)) return MissReason::evicted;
   if (!first) return MissReason::no_match;
-  if (index.knows_unsalted(chain_hash(root_hash(), block_of(prompt, 0)))) return MissReason::salt;
-  if (index.knows_first_token(salt, prompt[0])) return MissReason::shorter_than_block;
+  const BlockHash root = adapter_root(options.adapter);
+  if (index.knows_unsalted(chain_hash(root, block_of(prompt, 0)))) return MissReason::salt;
+  if (index.knows_first_token(options.cache_salt, prompt[0], root)) return MissReason::shorter_than_block;
   return MissReason::no_match;
 }
 
@@ -60,14 +61,14 @@ CacheCore::Found CacheCore::find(std::span<const TokenId> prompt, const OpenOpti
     found.reason = asked_for ? MissReason::disabled : MissReason::shorter_than_block;
     return found;
   }
-  BlockHash hash = root_hash();
+  BlockHash hash = adapter_root(options.adapter);
   while (found.nodes.size() < max_blocks) {
     const uint64_t i = found.nodes.size();
     hash = block_hash(prompt, i, hash, options.cache_salt);
     const NodeId node = store_->index().find(hash, block_of(prompt, i));
     // A node without the blocks of a group that keeps all tokens has lost them to others.
     if (node == kNoNode || !has_full_groups(node)) {
-      found.reason = node != kNoNode ? MissReason::evicted : why_not(prompt, hash, i == 0, options.cache_salt);
+      found.reason = node != kNoNode ? MissReason::evicted : why_not(prompt, hash, i == 0, options);
       break;
     }
     found.nodes.push_back(node);
@@ -95,6 +96,7 @@ PrefixMatch CacheCore::open(KvSequenceState& s, std::span<const TokenId> prompt,
   const Found found = find(prompt, options);
   const uint64_t blocks = found.nodes.size();
   join(s);
+  s.root = adapter_root(options.adapter);
   s.salt = options.cache_salt;
   s.tokens.reserve(prompt.size() + block_tokens());
   s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(blocks * block_tokens()));
@@ -132,7 +134,7 @@ PrefixMatch CacheCore::open(KvSequenceState& s, std::span<const TokenId> prompt,
 void CacheCore::name_blocks(KvSequenceState& s, uint64_t from, uint64_t to) {
   if (!options_.prefix_caching) return;
   for (uint64_t i = s.hashes.size(); i < to; ++i) {
-    s.hashes.push_back(block_hash(s.tokens, i, i == 0 ? root_hash() : s.hashes[i - 1], s.salt));
+    s.hashes.push_back(block_hash(s.tokens, i, i == 0 ? s.root : s.hashes[i - 1], s.salt));
   }
   for (uint64_t i = from; i < to; ++i) {
     if (node_of(s, i) == kNoNode) return;  // its hash belongs to other tokens
@@ -150,7 +152,7 @@ NodeId CacheCore::node_of(KvSequenceState& s, uint64_t block) {
   }
   if (known == block + 1) name_own(s, block, node);
   for (uint64_t i = known; i <= block; ++i) {
-    node = store_->add_node(node, s.hashes[i], block_of(s.tokens, i), s.salt);
+    node = store_->add_node(node, s.hashes[i], block_of(s.tokens, i), s.salt, s.root);
     if (node == kNoNode) return kNoNode;
     name_own(s, i, node);
   }

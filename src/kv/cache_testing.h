@@ -60,7 +60,7 @@ class Cache {
   PrefixMatch run(const Tokens& prompt, const OpenOptions& options = {}, size_t chunk = 64) {
     KvCache::Opened opened = cache_->open(prompt, options);
     grow(opened.sequence, Tokens(prompt.begin() + static_cast<ptrdiff_t>(opened.match.tokens), prompt.end()), chunk,
-         options.cache_salt);
+         options.adapter + options.cache_salt);  // both change what is computed
     return opened.match;
   }
 

@@ -63,7 +63,8 @@ void CacheCore::block_map(std::vector<BlockCell>& out) const {
 std::optional<NearMiss> CacheCore::nearest(std::span<const TokenId> prompt, const OpenOptions& options) const {
   if (!options_.prefix_caching || !options.read_cache) return std::nullopt;
   const PrefixIndex& index = store_->index();
-  BlockHash hash = root_hash();
+  const BlockHash root = adapter_root(options.adapter);
+  BlockHash hash = root;
   NodeId node = kNoNode;
   uint64_t known = 0;  // blocks
   while ((known + 1) * block_tokens() <= prompt.size()) {
@@ -75,7 +76,7 @@ std::optional<NearMiss> CacheCore::nearest(std::span<const TokenId> prompt, cons
   }
   const std::span<const TokenId> whole_rest = prompt.subspan(known * block_tokens());
   const std::span<const TokenId> rest = whole_rest.first(std::min<size_t>(whole_rest.size(), block_tokens()));
-  const PrefixIndex::Child child = index.closest_child(node, options.cache_salt, rest);
+  const PrefixIndex::Child child = index.closest_child(node, options.cache_salt, rest, root);
   if (child.node == kNoNode || child.common == rest.size()) return std::nullopt;
   if (known == 0 && child.common == 0) return std::nullopt;
   return NearMiss{.matched_tokens = known * block_tokens(),

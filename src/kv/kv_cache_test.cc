@@ -57,6 +57,38 @@ TEST(KvCache, SaltsShareNothing) {
   EXPECT_EQ(cache->match(join(head(prompt, 9), text(2, 30)), {.cache_salt = "s3"}).reason, MissReason::no_match);
 }
 
+// B08. An adapter is known by its contents: another one under the same name, or the same name loaded again with other
+// weights, is another one. What is read back would tell if a block of another adapter were used.
+TEST(KvCache, AdaptersShareNothing) {
+  Cache cache({full_layer()});
+  const Tokens prompt = text(1, 50);
+  for (const char* adapter : {"", "hash of x", "hash of x, trained further", "hash of another x"}) {
+    const PrefixMatch cold = cache.run(prompt, {.adapter = adapter});
+    EXPECT_EQ(cold.tokens, 0u) << adapter;
+    EXPECT_EQ(cold.reason, MissReason::no_match) << adapter;
+    const Tokens parting = join(head(prompt, 9), text(2, 30));
+    EXPECT_TRUE(cache->nearest(parting, {.adapter = adapter})) << adapter;
+    EXPECT_FALSE(cache->nearest(parting, {.adapter = "never used"})) << adapter;
+    EXPECT_EQ(cache->match(parting, {.adapter = "never used"}).reason, MissReason::no_match) << adapter;
+    EXPECT_EQ(cache.run(prompt, {.cache_salt = "s1", .adapter = adapter}).reason, MissReason::salt) << adapter;
+    EXPECT_EQ(cache.run(prompt, {.cache_salt = "s1", .adapter = adapter}).tokens, 48u) << adapter;
+    EXPECT_EQ(cache.run(prompt, {.adapter = adapter}).tokens, 48u) << adapter;
+  }
+  EXPECT_EQ(cache->stats().blocks_cached, 8u * 3) << "four adapters, with and without a salt, three blocks each";
+  // A salt is no adapter, nor are both together another pair.
+  EXPECT_EQ(cache->match(prompt, {.cache_salt = "hash of x"}).tokens, 0u);
+  EXPECT_EQ(cache->match(prompt, {.cache_salt = "1", .adapter = "hash of xs"}).tokens, 0u);
+  // What is forked off keeps it.
+  KvCache::Opened opened = cache->open(prompt, {.adapter = "hash of x"});
+  cache.grow(opened.sequence, Tokens(prompt.begin() + 48, prompt.end()), 64, "hash of x");
+  Result<KvSequence> child = cache->fork(opened.sequence);
+  ASSERT_TRUE(child);
+  cache.grow(*child, text(7, 30), 64, "hash of x");
+  const Tokens whole = join(prompt, text(7, 30));
+  EXPECT_EQ(cache->match(whole, {.adapter = "hash of x"}).tokens, 64u);
+  EXPECT_EQ(cache->match(whole).tokens, 48u);
+}
+
 TEST(KvCache, NoCachingAndNoReading) {
   Cache off({full_layer()}, 64, {}, {.prefix_caching = false});
   off.run(text(1, 50));

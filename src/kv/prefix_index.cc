@@ -10,9 +10,16 @@ namespace {
 
 constexpr size_t kRememberedReplaced = 16384;  // names, about 1.5 MB of them
 
-std::string salted_token(std::string_view salt, TokenId token) {
+// Whose blocks are alike: the salt, behind the root where that is an adapter's.
+std::string scope_of(const BlockHash& root, std::string_view salt) {
+  std::string scope;
+  if (root != root_hash()) scope.assign(root.begin(), root.end());
+  return scope.append(salt);
+}
+
+std::string salted_token(const BlockHash& root, std::string_view salt, TokenId token) {
   std::string key(reinterpret_cast<const char*>(&token), sizeof(token));
-  return key.append(salt);
+  return key.append(scope_of(root, salt));
 }
 
 // Takes one from a counted map.
@@ -38,14 +45,19 @@ NodeId PrefixIndex::find(const BlockHash& hash, std::span<const TokenId> tokens)
   return std::ranges::equal(tokens, std::span(own, block_tokens_)) ? found->second : kNoNode;
 }
 
-bool PrefixIndex::knows_first_token(std::string_view salt, TokenId token) const {
-  return salted_tokens_.contains(salted_token(salt, token));
+bool PrefixIndex::knows_first_token(std::string_view salt, TokenId token, const BlockHash& root) const {
+  return salted_tokens_.contains(salted_token(root, salt, token));
 }
 
-std::string_view PrefixIndex::salt(NodeId first_block) const {
+std::string_view PrefixIndex::scope(NodeId first_block) const {
   const auto first = firsts_.find(first_block);
   CHECK(first != firsts_.end(), "only first blocks keep their salt");
   return std::string_view(first->second.salted_token).substr(sizeof(TokenId));
+}
+
+std::string_view PrefixIndex::salt(NodeId first_block) const {
+  const std::string_view with_root = scope(first_block);
+  return with_root.substr(firsts_.at(first_block).root_bytes);
 }
 
 std::vector<NodeId> PrefixIndex::all_nodes() const {
@@ -63,8 +75,9 @@ std::vector<NodeId> PrefixIndex::all_nodes() const {
   return out;
 }
 
-PrefixIndex::Child PrefixIndex::closest_child(NodeId parent, std::string_view salt,
-                                              std::span<const TokenId> wanted) const {
+PrefixIndex::Child PrefixIndex::closest_child(NodeId parent, std::string_view salt, std::span<const TokenId> wanted,
+                                              const BlockHash& root) const {
+  const std::string own_scope = scope_of(root, salt);
   Child best;
   uint32_t looked_at = 0;
   for (NodeId node = first_child(parent); node != kNoNode && looked_at < kMostChildren; node = nodes_[node].next) {
@@ -73,7 +86,7 @@ PrefixIndex::Child PrefixIndex::closest_child(NodeId parent, std::string_view sa
     const auto parted = std::ranges::mismatch(own, wanted);
     const uint32_t common = static_cast<uint32_t>(parted.in1 - own.begin());
     const bool better = best.node == kNoNode || common > best.common;
-    if (better && (parent != kNoNode || this->salt(node) == salt)) best = {.node = node, .common = common};
+    if (better && (parent != kNoNode || scope(node) == own_scope)) best = {.node = node, .common = common};
   }
   return best;
 }
@@ -93,7 +106,8 @@ NodeId PrefixIndex::new_node() {
   return node;
 }
 
-NodeId PrefixIndex::add(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens, std::string_view salt) {
+NodeId PrefixIndex::add(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens, std::string_view salt,
+                        const BlockHash& root) {
   CHECK(tokens.size() == block_tokens_, "a node is a whole block of tokens");
   if (by_hash_.contains(hash)) return find(hash, tokens);
   const NodeId node = new_node();
@@ -104,13 +118,15 @@ NodeId PrefixIndex::add(NodeId parent, const BlockHash& hash, std::span<const To
   n.next = first_child(parent);
   if (n.next != kNoNode) nodes_[n.next].prev = node;
   set_first_child(parent, node);
-  if (parent == kNoNode) keep_first(node, salt);
+  if (parent == kNoNode) keep_first(node, salt, root);
   return node;
 }
 
-void PrefixIndex::keep_first(NodeId node, std::string_view salt) {
+void PrefixIndex::keep_first(NodeId node, std::string_view salt, const BlockHash& root) {
   const std::span<const TokenId> tokens(&tokens_[size_t{node} * block_tokens_], block_tokens_);
-  FirstBlock first{salt.empty() ? nodes_[node].hash : chain_hash(root_hash(), tokens), salted_token(salt, tokens[0])};
+  FirstBlock first{.unsalted = salt.empty() ? nodes_[node].hash : chain_hash(root, tokens),
+                   .salted_token = salted_token(root, salt, tokens[0]),
+                   .root_bytes = root == root_hash() ? 0 : root.size()};
   ++unsalted_[first.unsalted];
   ++salted_tokens_[first.salted_token];
   firsts_.emplace(node, std::move(first));

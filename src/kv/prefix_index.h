@@ -61,24 +61,26 @@ class PrefixIndex {
   }
   std::string_view salt(NodeId first_block) const;
   std::vector<NodeId> all_nodes() const;  // parents before their children, chains in one run
-  // Of the children of `parent` (kNoNode: the first blocks under `salt`) the one that begins with the most of `tokens`;
-  // only the newest kMostChildren are looked at. kNoNode: there is none.
+  // Of the children of `parent` (kNoNode: the first blocks under `salt` and `root`) the one that begins with the most
+  // of `tokens`; only the newest kMostChildren are looked at. kNoNode: there is none.
   struct Child {
     NodeId node = kNoNode;
     uint32_t common = 0;
   };
   static constexpr uint32_t kMostChildren = 1024;
-  Child closest_child(NodeId parent, std::string_view salt, std::span<const TokenId> tokens) const;
+  Child closest_child(NodeId parent, std::string_view salt, std::span<const TokenId> tokens,
+                      const BlockHash& root = root_hash()) const;
   // Why a chain of hashes ends: the first hash not found was replaced here; the first block is known under another
-  // salt; a first block with the same salt begins with the same token.
+  // salt; a first block with the same salt (and root, see adapter_root()) begins with the same token.
   bool was_replaced(const BlockHash& hash) const { return replaced_.contains(hash); }
   bool knows_unsalted(const BlockHash& hash) const { return unsalted_.contains(hash); }
-  bool knows_first_token(std::string_view salt, TokenId token) const;
+  bool knows_first_token(std::string_view salt, TokenId token, const BlockHash& root = root_hash()) const;
 
   // --- naming
-  // A node for a child of `parent` (kNoNode: a first block, whose salt is kept for miss reasons); the node that is
-  // there already if there is one, kNoNode if its hash belongs to other tokens.
-  NodeId add(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens, std::string_view salt);
+  // A node for a child of `parent` (kNoNode: a first block, whose salt and root are kept for miss reasons); the node
+  // that is there already if there is one, kNoNode if its hash belongs to other tokens.
+  NodeId add(NodeId parent, const BlockHash& hash, std::span<const TokenId> tokens, std::string_view salt,
+             const BlockHash& root = root_hash());
   void attach(NodeId node, uint32_t group, BlockId block);  // busy; the entry must be empty
   // Forgets one entry, and nodes that then hold nothing and lead nowhere.
   void detach(NodeId node, uint32_t group);
@@ -117,7 +119,8 @@ class PrefixIndex {
   };
   struct FirstBlock {
     BlockHash unsalted;
-    std::string salted_token;
+    std::string salted_token;  // token, scope_of()
+    size_t root_bytes = 0;     // in front of the salt there
   };
   // What decides who goes first, smallest first; the last part names the entry.
   struct Turn {
@@ -136,7 +139,8 @@ class PrefixIndex {
   void set_first_child(NodeId parent, NodeId child) {
     (parent == kNoNode ? first_root_ : nodes_[parent].child) = child;
   }
-  void keep_first(NodeId node, std::string_view salt);
+  void keep_first(NodeId node, std::string_view salt, const BlockHash& root);
+  std::string_view scope(NodeId first_block) const;
   void forget_first(NodeId node);
   void remove_if_bare(NodeId node);
   std::string audit_node(NodeId node) const;

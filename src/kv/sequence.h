@@ -29,6 +29,7 @@ struct KvSequenceState {
   CacheCore* cache = nullptr;  // null once the cache is gone
   KvSequenceState* prev = nullptr;
   KvSequenceState* next = nullptr;  // all sequences of a cache
+  BlockHash root = root_hash();     // where its chain of names begins; see adapter_root()
   std::string salt;
   std::vector<TokenId> tokens;
   std::vector<BlockHash> hashes;  // [whole blocks]; empty without prefix caching
