@@ -61,6 +61,9 @@ struct TokenEvent {
   std::optional<TokenId> stop_token = {};  //
   bool stop_was_eos = false;               //
   uint64_t time_us = 0;                    // of the engine's clock: when its step was done
+  uint64_t cached_tokens = 0;              // of the prompt, read from the cache; 0 until it was scheduled
+  // With the first event of a request behind its whole prompt, and no other; when they were asked for.
+  std::span<const PromptLogprob> prompt_logprobs = {};
 };
 
 struct SampleResult {
@@ -113,6 +116,7 @@ struct EngineStats {
   uint32_t running = 0, waiting = 0;
   uint64_t queued_tokens = 0;  // prompt tokens of requests that were never scheduled yet
   uint64_t steps = 0, preemptions = 0, recomputed_tokens = 0;
+  uint64_t cut_passes = 0;        // of prompts, computed a few layers at a time in several steps beside decodes
   uint64_t preempted_tokens = 0;  // computed tokens that preempted samples held
   // Resumed samples: all they had to compute again was less than a block; some was found; nothing was.
   uint64_t resumes_from_cache = 0, resumes_in_part = 0, resumes_recomputed = 0;

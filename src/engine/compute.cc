@@ -6,42 +6,52 @@
 
 namespace kvarto {
 
-void Engine::Impl::compute() {
-  batch_tokens.clear();
-  batch_sequences.clear();
-  logit_rows.clear();
-  logit_from.clear();
-  step_context = 0;
-  step_start_us = parts.clock->now_us();
-  for (const Entry& entry : entries) {
-    const auto first_row = static_cast<uint32_t>(batch_tokens.size());
+// The rows of `rows.entries`, and which of them logits are made of.
+void Engine::Impl::fill(Rows& rows) {
+  rows.tokens.clear();
+  rows.sequences.clear();
+  rows.logit_rows.clear();
+  rows.logit_from.clear();
+  rows.context = 0;
+  for (const Entry& entry : rows.entries) {
+    const auto first_row = static_cast<uint32_t>(rows.tokens.size());
     const auto from = entry.sample->tokens.begin() + static_cast<std::ptrdiff_t>(entry.first);
-    batch_tokens.insert(batch_tokens.end(), from, from + entry.count);
-    batch_sequences.push_back({first_row, entry.count, entry.first, cache->views(entry.sample->sequence)});
-    step_context += chunk_context(entry.first, entry.count);
+    rows.tokens.insert(rows.tokens.end(), from, from + entry.count);
+    rows.sequences.push_back({first_row, entry.count, entry.first, cache->views(entry.sample->sequence)});
+    rows.context += chunk_context(entry.first, entry.count);
     const uint64_t end = entry.first + entry.count;
     const RequestState& request = *entry.sample->request;
     if (request.scoring()) {
       const uint64_t scored_end = std::min<uint64_t>(end, request.prompt_tokens() - 1);
       for (uint64_t p = std::max(entry.first, request.scored); p < scored_end; ++p) {
-        logit_rows.push_back(first_row + static_cast<uint32_t>(p - entry.first));
-        logit_from.push_back({entry.sample, p, true});
+        rows.logit_rows.push_back(first_row + static_cast<uint32_t>(p - entry.first));
+        rows.logit_from.push_back({entry.sample, p, true});
       }
     }
     if (end == entry.sample->tokens.size()) {
-      logit_rows.push_back(first_row + entry.count - 1);
-      logit_from.push_back({entry.sample, end - 1, false});
+      rows.logit_rows.push_back(first_row + entry.count - 1);
+      rows.logit_from.push_back({entry.sample, end - 1, false});
     }
   }
+}
+
+void Engine::Impl::compute() {
+  step_start_us = parts.clock->now_us();
   if (parts.ledger != nullptr) parts.ledger->set_step(totals.steps + 1);
-  parts.model->forward({.tokens = batch_tokens, .sequences = batch_sequences, .logit_rows = logit_rows, .trace = {}},
-                       parts.workspace, reinterpret_cast<float*>(hidden.data()));
+  fill(step);
+  if (!step.entries.empty()) {
+    parts.model->forward(
+        {.tokens = step.tokens, .sequences = step.sequences, .logit_rows = step.logit_rows, .trace = {}},
+        pass.under_way() ? parts.decode_workspace : parts.workspace, reinterpret_cast<float*>(hidden.data()));
+  }
+  pass_us.reset();
+  if (pass.under_way()) advance_pass();
   ++totals.steps;
 }
 
 void Engine::Impl::commit() {
-  const auto peers = static_cast<uint32_t>(entries.size());
-  for (const Entry& entry : entries) {
+  const auto peers = static_cast<uint32_t>(step.entries.size());
+  for (const Entry& entry : step.entries) {
     Sample& sample = *entry.sample;
     cache->commit(sample.sequence, std::span(sample.tokens).subspan(entry.first, entry.count));
     count_commit(sample, entry.first, entry.count);
@@ -72,11 +82,11 @@ void Engine::Impl::count_commit(Sample& sample, uint64_t first, uint32_t count) 
 void Engine::Impl::choose() {
   const size_t width = parts.model->config().width;
   auto* const rows = reinterpret_cast<float*>(logits.data());
-  for (size_t first = 0; first < logit_from.size(); first += kLogitRows) {
-    const size_t count = std::min<size_t>(kLogitRows, logit_from.size() - first);
+  for (size_t first = 0; first < step.logit_from.size(); first += kLogitRows) {
+    const size_t count = std::min<size_t>(kLogitRows, step.logit_from.size() - first);
     parts.model->logits(reinterpret_cast<const float*>(hidden.data()) + first * width, count, rows);
     for (size_t i = 0; i < count; ++i) {
-      const LogitRow& from = logit_from[first + i];
+      const LogitRow& from = step.logit_from[first + i];
       const std::span<const float> row(rows + i * vocabulary(), vocabulary());
       if (from.scored) {
         score_row(*from.sample, from.position, row);
@@ -89,11 +99,16 @@ void Engine::Impl::choose() {
   beams_ready.clear();
   // What users wait for is the whole step: the pass, logits and sampling.
   step_end_us = parts.clock->now_us();
-  const StepKind kind = plan.decodes_only && batch_tokens.size() == logit_rows.size() ? StepKind::decodes
-                        : plan.decodes > 0                                            ? StepKind::mixed
-                                                                                      : StepKind::prefills;
-  parts.cost->observe({batch_tokens.size(), step_context, logit_rows.size()},
-                      static_cast<double>(step_end_us - step_start_us), kind);
+  observe_step();
+}
+
+// A step that advanced a cut pass says nothing of decodes alone: its decodes find the caches full of something else.
+void Engine::Impl::observe_step() {
+  if (pass_us) return;
+  const StepKind kind = plan.decodes_only && step.tokens.size() == step.logit_rows.size() ? StepKind::decodes
+                        : plan.decodes > 0                                                ? StepKind::mixed
+                                                                                          : StepKind::prefills;
+  parts.cost->observe(step.work(), static_cast<double>(step_end_us - step_start_us), kind, 1);
 }
 
 // One row of a prompt whose log-probabilities were asked for: what it says of the token that follows.

@@ -53,7 +53,7 @@ void OnlineCostModel::Memory::add(const Column& x, double us) {
   }
 }
 
-void OnlineCostModel::observe(const StepWork& work, double us, StepKind kind) {
+void OnlineCostModel::observe(const StepWork& work, double us, StepKind kind, uint32_t steps) {
   if (!(us > 0.0) || work.tokens == 0) return;
   decode_measured_ = decode_measured_ || kind == StepKind::decodes;
   if (kind == StepKind::mixed) prefills_.fade(kPrefillsKept);
@@ -62,7 +62,7 @@ void OnlineCostModel::observe(const StepWork& work, double us, StepKind kind) {
   memory.add(terms(work), us);
   us_ = solve({&decodes_, &mixed_, &prefills_});
   if (kind == StepKind::decodes) decode_us_ = solve({&decodes_});
-  mixed_since_decodes_ = kind == StepKind::mixed ? mixed_since_decodes_ + 1 : 0;
+  mixed_since_decodes_ = kind == StepKind::mixed ? mixed_since_decodes_ + steps : 0;
 }
 
 // Normal equations; a term whose coefficient comes out negative is left out and the rest solved again.

@@ -24,7 +24,8 @@ class CostModel {
   virtual bool decode_measured() const = 0;
   // Whether the last one is so many mixed steps ago that it is time for another.
   virtual bool decode_due() const = 0;
-  virtual void observe(const StepWork& work, double us, StepKind kind) = 0;
+  // `steps` of the same kind shared this work.
+  virtual void observe(const StepWork& work, double us, StepKind kind, uint32_t steps) = 0;
 };
 
 class OnlineCostModel : public CostModel {
@@ -33,7 +34,7 @@ class OnlineCostModel : public CostModel {
   double estimate_decodes(const StepWork& work) const override;
   bool decode_measured() const override { return decode_measured_; }
   bool decode_due() const override;
-  void observe(const StepWork& work, double us, StepKind kind) override;
+  void observe(const StepWork& work, double us, StepKind kind, uint32_t steps) override;
 
  private:
   static constexpr int kTerms = 4;

@@ -39,6 +39,8 @@ Status Engine::Impl::compute_ids(KvSequence& sequence, std::span<const TokenId> 
 Status Engine::Impl::score(std::span<const TokenId> ids,
                            const std::function<void(size_t, std::span<const float>)>& visit) {
   RETURN_IF_ERROR(check_ids(ids, 0));
+  abandon_pass();
+  std::vector<uint32_t>& logit_rows = step.logit_rows;
   OpenOptions cold;
   cold.read_cache = false;
   KvSequence sequence = cache->open(ids, cold).sequence;
@@ -63,6 +65,8 @@ Result<std::vector<float>> Engine::Impl::forward(KvSequence& sequence, std::span
                 "the sequence was not opened in this engine's cache, or the cache was rebuilt since; open it again");
   }
   RETURN_IF_ERROR(check_ids(ids, sequence.length()));
+  abandon_pass();
+  std::vector<uint32_t>& logit_rows = step.logit_rows;
   const uint64_t old_length = sequence.length();
   const size_t chunk = parts.options.max_num_batched_tokens;
   for (size_t first = 0; first < ids.size(); first += chunk) {

@@ -25,7 +25,7 @@ bool Engine::step() {
   try {
     engine.admit();
     engine.plan_step();
-    if (!engine.entries.empty()) {
+    if (!engine.step.entries.empty() || engine.pass.under_way()) {
       engine.compute();
       engine.commit();
       engine.choose();

@@ -1,7 +1,8 @@
 // Engine::Impl: the engine's state and the parts of a step. Each file of this folder named after a part implements it:
 // admission.cc (who may start), room.cc (who gives way), compute.cc (the batch, the forward pass, what follows from
-// logits), direct.cc (score, forward), beams.cc, finish.cc (how requests end), report.cc (what callers and metrics get
-// to know). Owner's thread, but for `inbox`, `limits`, `chat`, the snapshot and the immutable parts.
+// logits), cut_pass.cc (prompts that are computed over several steps), direct.cc (score, forward), beams.cc, finish.cc
+// (how requests end), report.cc (what callers and metrics get to know). Owner's thread, but for `inbox`, `limits`,
+// `chat`, the snapshot and the immutable parts.
 #pragma once
 
 #include <deque>
@@ -26,6 +27,10 @@ namespace kvarto {
 inline constexpr uint32_t kLogitRows = 64;
 // Most rows of a step that logits are made of: one of every sequence, and those of prompts that are scored.
 inline size_t most_logit_rows(const EngineOptions& options) { return size_t{kLogitRows} + options.max_num_seqs; }
+// Most rows of a step beside a cut pass: one of every sequence.
+inline uint32_t most_decode_rows(const EngineOptions& options) {
+  return std::min(options.max_num_seqs, options.max_num_batched_tokens);
+}
 
 struct Engine::Impl {
   explicit Impl(EngineParts engine_parts);
@@ -68,12 +73,21 @@ struct Engine::Impl {
   Sample* pick_victim(const Sample* needy) const;
   void preempt(Sample& sample);
   // --- compute.cc
+  struct Rows;
+  void fill(Rows& rows);
+  void observe_step();
   void count_commit(Sample& sample, uint64_t first, uint32_t count);
   void score_row(Sample& sample, uint64_t position, std::span<const float> row);
   void take_row(Sample& sample, std::span<const float> row);
   void end_scored(RequestState& request);
   void bear_children(Sample& parent);
   void choose_token(Sample& sample, std::span<const float> row);
+
+  // --- cut_pass.cc
+  void begin_pass();
+  void advance_pass();
+  void leave_pass(const Sample& sample);
+  void abandon_pass();
 
   // --- direct.cc
   Status check_ids(std::span<const TokenId> ids, uint64_t length) const;
@@ -118,19 +132,34 @@ struct Engine::Impl {
   StepPlan plan;
   std::vector<SequenceLoad> loads;
   std::vector<Sample*> planned;
-  std::vector<Entry> entries;
-  std::vector<TokenId> batch_tokens;
-  std::vector<BatchSequence> batch_sequences;
   struct LogitRow {
     Sample* sample;
     uint64_t position;
     bool scored;  // for prompt_logprobs; otherwise something comes after it
   };
-  std::vector<uint32_t> logit_rows;  // in the batch
-  std::vector<LogitRow> logit_from;  // [logit_rows]
+  // Rows that go through the model together, and whose they are.
+  struct Rows {
+    std::vector<Entry> entries;
+    std::vector<TokenId> tokens;
+    std::vector<BatchSequence> sequences;  // [entries]
+    std::vector<uint32_t> logit_rows;      // of `tokens`
+    std::vector<LogitRow> logit_from;      // [logit_rows]
+    uint64_t context = 0;                  // keys attended
+    StepWork work() const { return {tokens.size(), context, logit_rows.size()}; }
+  };
+  Rows step;
+  // Prompts whose rows go through a few layers in each of several steps. They hold their reservations until the last
+  // layer is done; then they are part of that step.
+  struct CutPass {
+    Rows rows;
+    uint32_t layers_done = 0, steps = 0;
+    uint64_t us = 0;
+    bool under_way() const { return !rows.entries.empty(); }
+  };
+  CutPass pass;
   Slab hidden, logits;
   uint64_t step_start_us = 0, step_end_us = 0;
-  uint64_t step_context = 0;                                                                 // keys attended
+  std::optional<uint64_t> pass_us;  // of this step, where it advanced the cut pass
   std::unordered_map<uint64_t, std::vector<std::pair<BlockHash, const Sample*>>> computing;  // by event_id
   std::vector<std::unique_ptr<RequestState>> arrived;
   std::vector<RequestId> cancelled;

@@ -18,6 +18,7 @@ namespace kvarto {
 struct EngineParts {
   std::shared_ptr<const Model> model;
   Workspace workspace;
+  Workspace decode_workspace;  // beside it, for steps that find a pass in it that is not done
   KvLayout layout;
   size_t kv_bytes = 0;
   std::string name_space;                                // see KvCacheOptions

@@ -77,6 +77,20 @@ TEST(Events, TellEveryTokenOfEverySampleAndItsEnd) {
   }
 }
 
+TEST(Events, TellWhatWasCachedFromTheFirstOn) {
+  FakeEngine fake({.block_tokens = 16});
+  const Request plain = fake_request(fake_prompt(50, 1), 4);
+  ASSERT_TRUE(fake->generate(plain));
+  Request request = plain;
+  std::vector<uint64_t> cached;
+  request.on_token = [&](const TokenEvent& event) {
+    EXPECT_TRUE(event.prompt_logprobs.empty());
+    cached.push_back(event.cached_tokens);
+  };
+  ASSERT_TRUE(fake->generate(request));
+  EXPECT_EQ(cached, std::vector<uint64_t>(4, 48));  // three whole blocks of sixteen
+}
+
 TEST(Events, AStopTokenIsToldWithTheLast) {
   FakeEngine fake;
   Ears ears;

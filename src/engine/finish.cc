@@ -21,6 +21,7 @@ void Engine::Impl::end_sample(Sample& sample, FinishReason reason) {
   if (sample.output.finish_reason() == FinishReason::none && !sample.request->is_beam()) {
     events.push_back({sample.request, sample.index, &sample, std::nullopt, sample.output.end(reason), reason});
   }
+  leave_pass(sample);
   if (sample.sequence && sample.sequence.reserved() > 0) cache->cancel(sample.sequence);
   sample.sequence = KvSequence();
   sample.state = SampleState::finished;
@@ -101,7 +102,8 @@ void Engine::Impl::poison(const std::string& what) {
   log(LogLevel::error, "a step failed: " + what);
   ++totals.internal_errors;
   const Error error{ErrorCode::internal, "a step failed by a bug in this program: " + what};
-  entries.clear();
+  step.entries.clear();
+  pass.rows.entries.clear();
   beams_ready.clear();
   std::vector<RequestState*> touched;
   for (const auto& [id, request] : requests) {

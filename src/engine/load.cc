@@ -37,7 +37,8 @@ Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, con
       cpu_scratch_bytes(largest_step(config, options), cpu_threads(options.threads), options.reference);
   return plan_memory({.available_bytes = available_memory_bytes(),
                       .weight_bytes = weight_bytes,
-                      .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) + scratch +
+                      .activation_bytes = Workspace::bytes(config, options.max_num_batched_tokens) +
+                                          Workspace::bytes_beside(config, most_decode_rows(options)) + scratch +
                                           rows * config.width * sizeof(float),
                       .logits_bytes = size_t{kLogitRows} * config.vocabulary * sizeof(float),
                       .layout = &layout,
@@ -73,6 +74,8 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
   ASSIGN_OR_RETURN(parts.model, load_model(file, backend, {.progress = options.progress}));
   RETURN_IF_ERROR(backend->reserve(largest_step(config, options)));
   ASSIGN_OR_RETURN(parts.workspace, Workspace::make(config, options.max_num_batched_tokens, parts.ledger));
+  ASSIGN_OR_RETURN(parts.decode_workspace,
+                   Workspace::make_beside(parts.workspace, config, most_decode_rows(options), parts.ledger));
   parts.kv_bytes = plan.kv_bytes;
   parts.options.max_model_len = plan.max_model_len;
   parts.memory = [ledger = parts.ledger, touch = options.touch_kv] {

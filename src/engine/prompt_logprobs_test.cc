@@ -166,6 +166,31 @@ TEST(PromptLogprobs, WithoutTokensToGenerateThePromptIsAllThereIs) {
   expect_scored(request, *fake->generate(request), "one token");
 }
 
+// Whoever shows them in front of the text need not wait for its end.
+TEST(PromptLogprobs, AreToldWithTheFirstToken) {
+  for (const size_t length : {1u, 70u}) {
+    FakeEngine fake({.options = {.max_num_batched_tokens = 16}});
+    Request request = fake_request(fake_prompt(length, 4), 5);
+    request.prompt_logprobs = 2;
+    request.sampling.n = 3;
+    std::vector<RequestResult> told;  // as if each were a result
+    uint32_t events = 0;
+    request.on_token = [&](const TokenEvent& event) {
+      if (events++ == 0) {
+        EXPECT_TRUE(event.token);
+        told.emplace_back();
+        told[0].prompt_logprobs.assign(event.prompt_logprobs.begin(), event.prompt_logprobs.end());
+      } else {
+        EXPECT_TRUE(event.prompt_logprobs.empty()) << events;
+      }
+    };
+    ASSERT_TRUE(fake->generate(request));
+    EXPECT_EQ(events, 15u);
+    ASSERT_EQ(told.size(), 1u);
+    expect_scored(request, told[0], std::to_string(length));
+  }
+}
+
 TEST(PromptLogprobs, AsLongAsTheModelReads) {
   FakeEngine fake({.options = {.max_model_len = 50}});
   Request request = fake_request(fake_prompt(50, 4), 0);

@@ -1,4 +1,6 @@
 // What callers and metrics get to know of a step: its tokens, its report, the numbers for other threads.
+#include <utility>
+
 #include "engine/engine_impl.h"
 
 namespace kvarto {
@@ -19,7 +21,11 @@ void Engine::Impl::report_tokens() {
                     .token = event.token,
                     .text = event.text,
                     .finish = event.finish,
-                    .time_us = now};
+                    .time_us = now,
+                    .cached_tokens = request.result.cached_tokens};
+    if (request.request.prompt_logprobs && !request.scoring() && !std::exchange(request.scores_told, true)) {
+      told.prompt_logprobs = request.result.prompt_logprobs;
+    }
     if (event.sample != nullptr) {
       const SampleResult& so_far = event.sample->output.result();
       if (event.token && request.params().logprobs) {
@@ -62,7 +68,7 @@ void Engine::Impl::publish(bool computed) {
     parts.observer({.step = now.steps,
                     .start_us = computed ? step_start_us : step_end_us,
                     .end_us = step_end_us,
-                    .sequences = static_cast<uint32_t>(computed ? entries.size() : 0),
+                    .sequences = static_cast<uint32_t>(computed ? step.entries.size() : 0),
                     .prompt_tokens = now.computed_prompt_tokens - reported_prompt_tokens,
                     .generated_tokens = now.generated_tokens - reported_generated_tokens,
                     .decodes_only = computed && plan.decodes_only,

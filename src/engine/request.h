@@ -83,6 +83,7 @@ struct RequestState {
   std::vector<FinishedBeam> finished_beams;
   RequestResult result;  // counters; samples are filled at the end
   bool admitted = false, ended = false;
+  bool scores_told = false;  // prompt_logprobs, with an event
   uint64_t submitted_us = 0, admitted_us = 0, first_token_us = 0, last_token_us = 0;
 
   const SamplingParams& params() const { return request.sampling; }

@@ -9,11 +9,12 @@ namespace kvarto {
 void Engine::Impl::plan_step() {
   loads.clear();
   planned.clear();
-  entries.clear();
+  step.entries.clear();
   const auto scoring = static_cast<uint32_t>(
       std::ranges::count_if(running, [](const Sample* sample) { return sample->request->scoring(); }));
   for (Sample* sample : running) {
-    if (sample->state != SampleState::running) continue;
+    if (sample->state != SampleState::running || sample->sequence.reserved() > 0) continue;
+    if (pass.under_way() && sample->remaining() > 1) continue;  // for the next one
     planned.push_back(sample);
     loads.push_back({.computed = sample->sequence.length(),
                      .remaining = sample->remaining(),
@@ -27,8 +28,10 @@ void Engine::Impl::plan_step() {
     Sample& sample = *planned[chunk.sequence];
     uint32_t count = chunk.count;
     if (sample.state != SampleState::running || !reserve(sample, count)) continue;  // it gave way
-    entries.push_back({&sample, chunk.first, count});
+    step.entries.push_back({&sample, chunk.first, count});
   }
+  if (plan.cut) begin_pass();
+  plan.decodes_only = plan.decodes_only && !pass.under_way();
 }
 
 // Tokens of one sample in one step: logits of prompts that are scored have kLogitRows rows among them.
@@ -44,7 +47,7 @@ uint64_t Engine::Impl::most_in_a_step(const Sample& sample, uint32_t scoring) co
 bool Engine::Impl::reserve(Sample& sample, uint32_t& count) {
   const auto fail_request = [&](const Error& error) {
     end_request(*sample.request, FinishReason::error, error);
-    std::erase_if(entries, [&](const Entry& entry) { return entry.sample->request == sample.request; });
+    std::erase_if(step.entries, [&](const Entry& entry) { return entry.sample->request == sample.request; });
     return false;
   };
   while (true) {
@@ -94,10 +97,11 @@ void Engine::Impl::preempt(Sample& sample) {
       "request " + std::to_string(sample.request->id) + " is preempted; it held " + std::to_string(held) + " tokens");
   sample.held_before = held;
   sample.computed_before = std::max(sample.computed_before, held);
+  leave_pass(sample);
   if (sample.sequence.reserved() > 0) cache->cancel(sample.sequence);
   sample.sequence = KvSequence();
   std::erase(running, &sample);
-  std::erase_if(entries, [&](const Entry& entry) { return entry.sample == &sample; });
+  std::erase_if(step.entries, [&](const Entry& entry) { return entry.sample == &sample; });
   if (sample.state != SampleState::parked) enqueue(sample);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -13,10 +14,10 @@
 namespace kvarto {
 namespace {
 
-constexpr uint64_t kMinPrefillTokens = 16;         // of a mixed step with a limit in ms, whatever it takes
+constexpr uint64_t kPassTokens = 64;  // of prompts at least, in one step or, where they take too long, cut over several
 constexpr uint64_t kPrefillShare = 16;             // of one whose turn it is, at most
 constexpr uint64_t kUnmeasuredPrefillTokens = 64;  // of mixed steps before the first decode-only step was measured
-constexpr double kStepFactor = 2.8;
+constexpr double kStepFactor = 2.9;
 constexpr uint64_t kAdvanceEvery = 4;
 constexpr uint32_t kPreemptionsEach = 2;
 
@@ -114,6 +115,41 @@ uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel
   return low;
 }
 
+// What prefills may take: tokens at all, of these whatever they take, of these for those whose turn it is; and the time
+// of all that is planned.
+struct Allowance {
+  uint64_t room, floor, share;
+  double limit_us;
+};
+
+// Beside decodes of a known cost. `first` is the prefill that waited longest.
+void limit_prefills(const Draft& draft, size_t first, uint64_t served, const CostModel& cost, double decodes_us,
+                    double prefill_us, Allowance& allowed) {
+  allowed.floor = std::min(allowed.room, std::max(kPassTokens, served));
+  // What has to be cut fills the last of its steps too.
+  const StepWork least = draft.with(first, std::min(draft.left(first), allowed.floor));
+  const double least_us = cost.estimate(least) - decodes_us;
+  if (prefill_us > 0.0 && least_us > prefill_us) {
+    allowed.limit_us = decodes_us + std::ceil(least_us / prefill_us) * prefill_us;
+  }
+  const uint64_t most = std::min(allowed.room, kPrefillShare * served);
+  allowed.share = std::max(allowed.floor, within_time(draft, first, most, cost, allowed.limit_us));
+}
+
+void add_prefills(Draft& draft, std::span<const size_t> prefills, std::span<const size_t> by_wait, uint64_t served,
+                  const CostModel& cost, const Allowance& allowed) {
+  if (prefills.empty() || allowed.room == 0) return;
+  uint64_t used = add_shares(draft, by_wait, served, allowed.share, allowed.room);
+  for (const size_t i : prefills) {
+    const uint64_t most = std::min(draft.left(i), allowed.room - used);
+    const uint64_t floor = used < allowed.floor ? std::min(most, allowed.floor - used) : 0;
+    const uint64_t count = std::max(floor, within_time(draft, i, most, cost, allowed.limit_us));
+    if (count == 0) continue;
+    draft.add(i, count);
+    used += count;
+  }
+}
+
 }  // namespace
 
 void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const {
@@ -130,38 +166,24 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   add_decodes(draft, options_.max_num_batched_tokens - kept, decode_indexes);
   const uint64_t decodes = draft.work.tokens;
   const bool decoding = decodes > 0;
-  uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - decodes;
-  double limit_us = std::numeric_limits<double>::infinity();
+  const uint64_t room = fault(8) && decoding ? 0 : options_.max_num_batched_tokens - decodes;
+  const bool timed = decoding && cost.decode_measured();
+  const double decodes_us = timed ? cost.estimate_decodes(draft.work) : 0.0;
+  const double step_us = !timed                       ? std::numeric_limits<double>::infinity()
+                         : options_.max_step_us > 0.0 ? options_.max_step_us
+                                                      : kStepFactor * decodes_us;
+  plan.prefill_us = std::max(0.0, step_us - decodes_us);
   const uint64_t served = std::max(quarter_of(prefills.size()), kept);
-  uint64_t floor_tokens = room;  // that go to prefills whatever they take
-  uint64_t share_tokens = room;  // of these, for those whose turn it is
-  if (decoding && !prefills.empty()) {
-    if (!cost.decode_measured()) {
-      room = floor_tokens = share_tokens = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
-    } else if (options_.max_step_us > 0.0) {
-      limit_us = options_.max_step_us;
-      floor_tokens = share_tokens = std::min(room, std::max(kMinPrefillTokens, served));
-    } else {
-      // A step of decodes alone, now and then, for the cost model to see, where that delays no prefill's turn.
-      if (cost.decode_due() && loads[by_wait.front()].idle_steps == 0) room = 0;
-      limit_us = kStepFactor * cost.estimate_decodes(draft.work);
-      floor_tokens = std::min(room, std::max<uint64_t>(1, served));
-      const uint64_t fits = within_time(draft, by_wait.front(), std::min(room, kPrefillShare * served), cost, limit_us);
-      share_tokens = std::max(floor_tokens, fits);
-    }
+  Allowance allowed{.room = room, .floor = room, .share = room, .limit_us = step_us};
+  if (decoding && !timed) {
+    allowed.room = allowed.floor = allowed.share = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
+  } else if (decoding && !prefills.empty()) {
+    // A step of decodes alone, now and then, for the cost model to see, where that delays no prefill's turn.
+    const bool due = options_.max_step_us <= 0.0 && cost.decode_due() && loads[by_wait.front()].idle_steps == 0;
+    if (due) allowed.room = 0;
+    limit_prefills(draft, by_wait.front(), served, cost, decodes_us, plan.prefill_us, allowed);
   }
-  if (!prefills.empty() && room > 0) {
-    uint64_t used = add_shares(draft, by_wait, served, share_tokens, room);
-    for (const size_t i : prefills) {
-      uint64_t count = within_time(draft, i, std::min(draft.left(i), room - used), cost, limit_us);
-      if (used < floor_tokens && decoding) {  // a slow machine still makes headway
-        count = std::max(count, std::min(draft.left(i), floor_tokens - used));
-      }
-      if (count == 0) continue;
-      draft.add(i, count);
-      used += count;
-    }
-  }
+  add_prefills(draft, prefills, by_wait, served, cost, allowed);
 
   plan.chunks.clear();
   for (size_t i = 0; i < loads.size(); ++i) {
@@ -170,6 +192,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   plan.work = draft.work;
   plan.decodes = decodes;
   plan.decodes_only = decoding && draft.work.tokens == decodes;
+  plan.cut = timed && draft.work.tokens > decodes && cost.estimate(draft.work) > step_us;
 }
 
 std::optional<size_t> Scheduler::victim(std::span<const VictimLoad> candidates) {

@@ -14,7 +14,7 @@ namespace kvarto {
 
 struct SchedulerOptions {
   uint32_t max_num_batched_tokens = 512;
-  double max_step_us = 0.0;  // of steps with decodes; 0: 2.8x the decode-only step
+  double max_step_us = 0.0;  // of steps with decodes; 0: 2.9x the decode-only step
 };
 
 // A running sequence with something to compute. One token left is a decode (or as cheap as one), more are a prefill.
@@ -48,10 +48,10 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
 
-  // All decodes, and prefill chunks in the order of `loads` under the token budget; while anything decodes, under the
-  // time budget too, but for one token (16 where max_step_us is set, however little that is). Every prefill advances at
-  // least every 4th step; where there are more than 4 per token of the budget, whoever waited longest goes first,
-  // decodes included. Reuses `plan`'s memory.
+  // All decodes, and prefill chunks in the order of `loads` under the token budget; while anything decodes, as many as
+  // keep the step within the time budget too, or 64 tokens that are to be cut over several steps (see StepPlan::cut).
+  // Every prefill is in at least every 4th plan that has any; where there are more than 4 per token of the budget,
+  // whoever waited longest goes first, decodes included. Reuses `plan`'s memory.
   void plan(std::span<const SequenceLoad> loads, const CostModel& cost, StepPlan& plan) const;
 
   // Never one for the third time while another can go; then the least important, then least work lost, then youngest.

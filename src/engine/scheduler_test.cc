@@ -17,7 +17,7 @@ class ScriptedCost : public CostModel {
   double estimate_decodes(const StepWork& work) const override { return estimate(work); }
   bool decode_measured() const override { return measured; }
   bool decode_due() const override { return due; }
-  void observe(const StepWork&, double, StepKind) override {}
+  void observe(const StepWork&, double, StepKind, uint32_t) override {}
   bool measured = true, due = false;
 };
 
@@ -64,29 +64,53 @@ TEST(Scheduler, PrefillAloneFillsTheTokenBudgetInOrder) {
 
 TEST(Scheduler, DecodesBoundTheStepInTime) {
   const ScriptedCost cost;
-  // Decode-only: 1000 + 4 x 50 + 0.01 x 404 = 1204.04 us; 2.8 times that is 3371.3 us: 43 prefill tokens from depth 0
-  // on (2150 us and 0.01 x 946), but not 44 (2200 and 9.9).
-  std::vector<SequenceLoad> loads = {decode(100), decode(100), decode(100), decode(100), prefill(400)};
+  // Decode-only: 1000 + 24 x 50 + 0.01 x 2424 = 2224.24 us; 2.9 times that is 6450.3 us: 83 prefill tokens from depth 0
+  // on (4150 us and 0.01 x 3486), but not 84 (4200 and 35.7).
+  std::vector<SequenceLoad> loads(24, decode(100));
+  loads.push_back(prefill(400));
   StepPlan plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 4), 43u);
-  const StepWork& work = plan.work;
-  EXPECT_LE(cost.estimate(work), 2.8 * cost.estimate({4, 404, 4}));
-  EXPECT_GT(cost.estimate({work.tokens + 1, work.context + 44, 4}), 2.8 * cost.estimate({4, 404, 4}));
-  // An explicit limit holds too: 1200 + 50 n <= 2000.
-  plan = plan_of(loads, cost, {.max_step_us = 2000.0});
-  EXPECT_EQ(count_of(plan, 4), 16u);
-  // However tight it is, 16 tokens go on.
+  EXPECT_EQ(count_of(plan, 24), 83u);
+  EXPECT_FALSE(plan.cut);
+  const StepWork decodes{24, 2424, 24};
+  EXPECT_LE(cost.estimate(plan.work), 2.9 * cost.estimate(decodes));
+  EXPECT_GT(cost.estimate({plan.work.tokens + 1, plan.work.context + 84, 24}), 2.9 * cost.estimate(decodes));
+  EXPECT_NEAR(plan.prefill_us, 1.9 * 2224.24, 1e-6);
+  // An explicit limit holds too: 2224.2 + 50 n + 0.01 n (n + 1) / 2 <= 7000.
+  plan = plan_of(loads, cost, {.max_step_us = 7000.0});
+  EXPECT_EQ(count_of(plan, 24), 94u);
+  EXPECT_FALSE(plan.cut);
+  EXPECT_NEAR(plan.prefill_us, 7000.0 - 2224.24, 1e-6);
+  // Where 64 tokens do not fit they are cut; two steps of 2775.8 us each hold 109 (5450 us and 0.01 x 5995).
+  plan = plan_of(loads, cost, {.max_step_us = 5000.0});
+  EXPECT_EQ(count_of(plan, 24), 109u);
+  EXPECT_TRUE(plan.cut);
+  EXPECT_NEAR(plan.prefill_us, 5000.0 - 2224.24, 1e-6);
   plan = plan_of(loads, cost, {.max_step_us = 1.0});
-  EXPECT_EQ(count_of(plan, 4), 16u);
-  EXPECT_EQ(plan.work.tokens, 20u);
-  // Deep prefills are dearer, so fewer of their tokens fit: one takes 50 us and 0.01 for each of 20,000 keys.
-  loads[4] = prefill(400, 20000);
+  EXPECT_EQ(count_of(plan, 24), 64u);
+  EXPECT_TRUE(plan.cut);
+  EXPECT_EQ(plan.prefill_us, 0.0);
+  // Deep prefills are dearer: one token takes 50 us and 0.01 for each of 20,000 keys, 64 take 4 steps of 4226 us.
+  loads[24] = prefill(400, 20000);
   plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 4), 8u);
-  // One goes on whatever it takes.
-  loads[4] = prefill(400, 300000);
+  EXPECT_EQ(count_of(plan, 24), 67u);
+  EXPECT_TRUE(plan.cut);
+  loads[24] = prefill(20, 20000);  // 20 tokens: 1000 us, and 0.01 for each of 400,210 keys
   plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 4), 1u);
+  EXPECT_EQ(count_of(plan, 24), 20u);
+  EXPECT_TRUE(plan.cut);
+  loads[24] = prefill(15, 20000);
+  plan = plan_of(loads, cost);
+  EXPECT_EQ(count_of(plan, 24), 15u);
+  EXPECT_FALSE(plan.cut);
+}
+
+// Beside a pass that is cut, a step is planned of decodes alone: what the pass may take of it is said.
+TEST(Scheduler, DecodesAloneLeaveTimeForPrompts) {
+  const ScriptedCost cost;
+  StepPlan plan = plan_of({decode(100), decode(100)}, cost);
+  EXPECT_FALSE(plan.cut);
+  EXPECT_NEAR(plan.prefill_us, 1.9 * (1000.0 + 100.0 + 0.01 * 202), 1e-6);
+  EXPECT_EQ(plan_of({prefill(100)}, cost).prefill_us, std::numeric_limits<double>::infinity());
 }
 
 TEST(Scheduler, NowAndThenAStepOfDecodesAloneIsMeasured) {
@@ -98,7 +122,7 @@ TEST(Scheduler, NowAndThenAStepOfDecodesAloneIsMeasured) {
   SequenceLoad waiting = prefill(400);
   waiting.idle_steps = 1;
   EXPECT_GT(count_of(plan_of({decode(100), waiting}, cost), 1), 0u);
-  EXPECT_EQ(count_of(plan_of({decode(100), prefill(400)}, cost, {.max_step_us = 1.0}), 1), 16u);
+  EXPECT_EQ(count_of(plan_of({decode(100), prefill(400)}, cost, {.max_step_us = 1.0}), 1), 64u);
 }
 
 TEST(Scheduler, BeforeTheFirstDecodeOnlyStepAMixedOneTakes64) {
@@ -274,7 +298,7 @@ TEST(OnlineCostModel, LearnsWhatStepsCost) {
   for (uint64_t step = 0; step < 60; ++step) {
     const uint64_t tokens = step % 3 == 0 ? 512 : 1 + step % 8;
     const StepWork work{tokens, tokens * (100 + 37 * step), step % 3 == 0 ? step % 5 : tokens};
-    model.observe(work, truth(work), step % 3 != 0 ? StepKind::decodes : StepKind::mixed);
+    model.observe(work, truth(work), step % 3 != 0 ? StepKind::decodes : StepKind::mixed, 1);
   }
   EXPECT_TRUE(model.decode_measured());
   for (const StepWork& work : {StepWork{4, 4000, 4}, StepWork{64, 20000, 6}, StepWork{500, 100000, 2}}) {
@@ -285,13 +309,13 @@ TEST(OnlineCostModel, LearnsWhatStepsCost) {
 TEST(OnlineCostModel, FollowsAMachineThatSlowsDown) {
   OnlineCostModel model;
   const StepWork one{1, 100, 1}, many{100, 10000, 1};
-  for (int step = 0; step < 50; ++step) model.observe(one, 1000.0, StepKind::decodes);
+  for (int step = 0; step < 50; ++step) model.observe(one, 1000.0, StepKind::decodes, 1);
   EXPECT_NEAR(model.estimate(one), 1000.0, 20.0);
-  for (int step = 0; step < 150; ++step) model.observe(one, 3000.0, StepKind::decodes);
+  for (int step = 0; step < 150; ++step) model.observe(one, 3000.0, StepKind::decodes, 1);
   EXPECT_NEAR(model.estimate(one), 3000.0, 100.0);
   // Where only single tokens were ever seen, more of them are not taken to be free.
   EXPECT_GT(model.estimate(many), 3.0 * model.estimate(one));
-  model.observe(one, 0.0, StepKind::decodes);  // a clock that stood still teaches nothing
+  model.observe(one, 0.0, StepKind::decodes, 1);  // a clock that stood still teaches nothing
   EXPECT_GT(model.estimate(one), 1000.0);
 }
 
@@ -299,10 +323,10 @@ TEST(OnlineCostModel, FollowsAMachineThatSlowsDown) {
 TEST(OnlineCostModel, RemembersDecodesThroughManyMixedSteps) {
   OnlineCostModel model;
   const StepWork decodes{4, 2000, 4};
-  for (int step = 0; step < 30; ++step) model.observe(decodes, 6000.0, StepKind::decodes);
+  for (int step = 0; step < 30; ++step) model.observe(decodes, 6000.0, StepKind::decodes, 1);
   for (uint64_t step = 0; step < 1000; ++step) {
     const StepWork mixed{24, 2000 + 20 * 20 * step, 4};
-    model.observe(mixed, 6000.0 + 450.0 * 20 + 0.4 * static_cast<double>(mixed.context - 2000), StepKind::mixed);
+    model.observe(mixed, 6000.0 + 450.0 * 20 + 0.4 * static_cast<double>(mixed.context - 2000), StepKind::mixed, 1);
   }
   EXPECT_NEAR(model.estimate(decodes), 6000.0, 300.0);
   EXPECT_NEAR(model.estimate_decodes(decodes), 6000.0, 6.0) << "mixed steps say nothing about these";
@@ -311,17 +335,17 @@ TEST(OnlineCostModel, RemembersDecodesThroughManyMixedSteps) {
 TEST(OnlineCostModel, AsksForAStepOfDecodesAloneAfter32MixedOnesAndBelievesIt) {
   OnlineCostModel model;
   const StepWork decodes{4, 2000, 4}, mixed{24, 4000, 4};
-  for (int step = 0; step < 30; ++step) model.observe(decodes, 6000.0, StepKind::decodes);
-  for (int step = 0; step < 31; ++step) model.observe(mixed, 20000.0, StepKind::mixed);
+  for (int step = 0; step < 30; ++step) model.observe(decodes, 6000.0, StepKind::decodes, 1);
+  for (int step = 0; step < 31; ++step) model.observe(mixed, 20000.0, StepKind::mixed, 1);
   EXPECT_FALSE(model.decode_due());
-  model.observe(mixed, 20000.0, StepKind::mixed);
+  model.observe(mixed, 20000.0, StepKind::mixed, 1);
   EXPECT_TRUE(model.decode_due());
-  model.observe(decodes, 9000.0, StepKind::decodes);
+  model.observe(decodes, 9000.0, StepKind::decodes, 1);
   EXPECT_FALSE(model.decode_due());
   EXPECT_GT(model.estimate_decodes(decodes), 6050.0);
   for (int step = 0; step < 12; ++step) {
-    model.observe(mixed, 20000.0, StepKind::mixed);
-    model.observe(decodes, 9000.0, StepKind::decodes);
+    model.observe(mixed, 20000.0, StepKind::mixed, 1);
+    model.observe(decodes, 9000.0, StepKind::decodes, 1);
   }
   EXPECT_NEAR(model.estimate_decodes(decodes), 9000.0, 450.0) << "streams that grow, or a machine that slows down";
 }
@@ -329,9 +353,9 @@ TEST(OnlineCostModel, AsksForAStepOfDecodesAloneAfter32MixedOnesAndBelievesIt) {
 // A prompt alone goes through in large chunks, cheap per token; small ones beside decodes cost more, and count.
 TEST(OnlineCostModel, ForgetsPromptsAloneAsSoonAsMixedStepsAreSeen) {
   OnlineCostModel model;
-  for (int step = 0; step < 30; ++step) model.observe({512, 130000, 1}, 512 * 400.0, StepKind::prefills);
-  for (int step = 0; step < 30; ++step) model.observe({4, 2000, 4}, 6000.0, StepKind::decodes);
-  for (int step = 0; step < 6; ++step) model.observe({24, 4000, 4}, 6000.0 + 20 * 800.0, StepKind::mixed);
+  for (int step = 0; step < 30; ++step) model.observe({512, 130000, 1}, 512 * 400.0, StepKind::prefills, 1);
+  for (int step = 0; step < 30; ++step) model.observe({4, 2000, 4}, 6000.0, StepKind::decodes, 1);
+  for (int step = 0; step < 6; ++step) model.observe({24, 4000, 4}, 6000.0 + 20 * 800.0, StepKind::mixed, 1);
   EXPECT_NEAR(model.estimate({24, 4000, 4}), 22000.0, 1100.0);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,11 @@ struct StepPlan {
   StepWork work;
   uint64_t decodes = 0;
   bool decodes_only = false;
+  // What prompts may take of a step beside these decodes, microseconds; infinity where nothing limits them. Where the
+  // prefills of this plan take longer they are `cut`: computed a few layers at a time beside the decodes of several
+  // steps, since few tokens in all layers cost more per token than more tokens in few layers.
+  double prefill_us = std::numeric_limits<double>::infinity();
+  bool cut = false;
 
   // Memory of the making, kept so that planning a step allocates nothing. Indexes into the loads; `counts` per load.
   struct Workings {

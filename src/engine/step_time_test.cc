@@ -1,10 +1,12 @@
 // The promise of mixed steps, played through in scripted time with the default options: while a prompt of 8,000 tokens
 // enters, a running stream's gaps stay within 3x, and the prompt's first token within 2x of what it takes alone. The
-// machine is made up: a step reads the weights once, a row costs less in large chunks, attention costs by depth, and no
-// step takes quite what the last one did. The scheduler knows of this only what the cost model learns.
+// machine is made up: a pass reads the weights once, a row costs less in large chunks, attention costs by depth, and no
+// step takes quite what the last one did. The scheduler knows of this only what the cost model learns. What the engine
+// does with a plan that is to be cut is played through too: layers of the same pass in several steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -13,6 +15,7 @@ namespace kvarto {
 namespace {
 
 constexpr uint64_t kPrompt = 8000, kStreamDepth = 300;
+constexpr uint32_t kLayers = 30, kMostSteps = 32;
 
 struct Machine {
   double step_us, row_us, small_row_us, logit_row_us, key_us;
@@ -32,25 +35,24 @@ class Play {
 
   // One step; its microseconds.
   double step() {
-    scheduler_.plan(loads_, cost_, plan_);
-    double us = machine_.step_us + machine_.logit_row_us * static_cast<double>(plan_.work.logit_rows) +
-                machine_.key_us * static_cast<double>(plan_.work.context);
-    for (const PlannedChunk& chunk : plan_.chunks) {
-      const auto rows = static_cast<double>(chunk.count);
-      us += machine_.row_us * rows + machine_.small_row_us * rows * 32.0 / (31.0 + rows);
+    const std::span<const SequenceLoad> seen(loads_.data(), loads_.size() - (pass_.count > 0 ? 1 : 0));
+    scheduler_.plan(seen, cost_, plan_);
+    if (plan_.cut) {
+      pass_ = plan_.chunks.back();
+      plan_.chunks.pop_back();
+      pass_us_ = 0.0;
+      layers_done_ = pass_steps_ = 0;
     }
-    us *= 0.96 + 0.08 * static_cast<double>(noise());
-    cost_.observe(plan_.work, us,
+    const StepWork work = work_of(plan_.chunks);
+    double us = pass_us(plan_.chunks, work) * (0.96 + 0.08 * noise());
+    for (SequenceLoad& load : loads_) ++load.idle_steps;
+    for (const PlannedChunk& chunk : plan_.chunks) advance(chunk);
+    if (pass_.count > 0) return us + advance_pass();
+    cost_.observe(work, us,
                   plan_.decodes_only  ? StepKind::decodes
                   : plan_.decodes > 0 ? StepKind::mixed
-                                      : StepKind::prefills);
-    for (SequenceLoad& load : loads_) ++load.idle_steps;
-    for (const PlannedChunk& chunk : plan_.chunks) {
-      SequenceLoad& load = loads_[chunk.sequence];
-      load.idle_steps = 0;
-      load.computed += chunk.count;
-      load.remaining = load.remaining > chunk.count ? load.remaining - chunk.count : 1;
-    }
+                                      : StepKind::prefills,
+                  1);
     return us;
   }
   bool prompt_done() const { return loads_.back().computed >= kPrompt; }
@@ -59,6 +61,49 @@ class Play {
   }
 
  private:
+  StepWork work_of(std::span<const PlannedChunk> chunks) const {
+    StepWork work;
+    for (const PlannedChunk& chunk : chunks) {
+      work.tokens += chunk.count;
+      work.context += chunk_context(chunk.first, chunk.count);
+      work.logit_rows += chunk.count == loads_[chunk.sequence].remaining ? 1 : 0;
+    }
+    return work;
+  }
+  double pass_us(std::span<const PlannedChunk> chunks, const StepWork& work) const {
+    double us = machine_.step_us + machine_.logit_row_us * static_cast<double>(work.logit_rows) +
+                machine_.key_us * static_cast<double>(work.context);
+    for (const PlannedChunk& chunk : chunks) {
+      const auto rows = static_cast<double>(chunk.count);
+      us += machine_.row_us * rows + machine_.small_row_us * rows * 32.0 / (31.0 + rows);
+    }
+    return us;
+  }
+  void advance(const PlannedChunk& chunk) {
+    SequenceLoad& load = loads_[chunk.sequence];
+    load.idle_steps = 0;
+    load.computed += chunk.count;
+    load.remaining = load.remaining > chunk.count ? load.remaining - chunk.count : 1;
+  }
+  // As many layers as the step's budget holds.
+  double advance_pass() {
+    const StepWork work = work_of({&pass_, 1});
+    const double layer_us = pass_us({&pass_, 1}, work) / kLayers * (0.96 + 0.08 * noise());
+    const uint32_t least = layers_done_ + (kLayers + kMostSteps - 1) / kMostSteps;
+    double spent_us = 0.0;
+    while (layers_done_ < kLayers && (layers_done_ < least || spent_us + layer_us <= plan_.prefill_us)) {
+      spent_us += layer_us;
+      ++layers_done_;
+    }
+    pass_us_ += spent_us;
+    ++pass_steps_;
+    if (layers_done_ == kLayers) {
+      cost_.observe({work.tokens, work.context, 0}, pass_us_, StepKind::mixed, pass_steps_);
+      advance(pass_);
+      pass_.count = 0;
+    }
+    return spent_us;
+  }
   double noise() {  // in [0, 1), the same in every run
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     return static_cast<double>(state_ >> 40) * 0x1p-24;
@@ -69,6 +114,9 @@ class Play {
   OnlineCostModel cost_;
   Scheduler scheduler_{SchedulerOptions{}};
   StepPlan plan_;
+  PlannedChunk pass_;  // that is cut; count 0: none
+  double pass_us_ = 0.0;
+  uint32_t layers_done_ = 0, pass_steps_ = 0;
   uint64_t state_ = 1;
 };
 

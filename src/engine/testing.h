@@ -40,6 +40,7 @@ class FakeModel : public Model {
     config_.architecture = "fake";
     config_.width = config_.vocabulary = kFakeVocabulary;
     config_.context_length = 4096;
+    config_.layers.resize(2);
   }
 
   // Layer 0 sees everything, layer 1 the last kFakeWindow tokens.
@@ -58,25 +59,34 @@ class FakeModel : public Model {
   const ModelConfig& config() const override { return config_; }
   size_t pass_bytes() const override { return 0; }
 
-  void forward(const Batch& batch, Workspace&, float* hidden) const override {
-    ++forwards;
-    computed_rows += batch.tokens.size();
-    if (clock != nullptr) clock->now += 1000 + 100 * batch.tokens.size();
-    if (before_forward) before_forward(batch);
-    // One layer after the other: raw tiles of blocks that this step fills hold one layer at a time.
+  void run(const Batch& batch, LayerRange range, Workspace&, float* hidden) const override {
+    if (range.first == 0) {
+      ++forwards;
+      computed_rows += batch.tokens.size();
+      if (before_forward) before_forward(batch);
+    }
+    parts += range.end - range.first < layers();
+    if (clock != nullptr) clock->now += (range.end - range.first) * (500 + 50 * batch.tokens.size());
+    // One layer after the other: raw tiles of blocks that this step fills hold one layer at a time. What rows saw in
+    // the layers before is kept by position, as those of a sequence that leaves a pass go.
+    std::map<std::pair<const KvView*, uint64_t>, uint64_t>& seen = states_[batch.tokens.data()];
+    if (range.first == 0) seen.clear();
     std::vector<uint64_t> states(batch.logit_rows.size(), kSeed);
-    for (uint32_t layer = 0; layer < 2; ++layer) {
+    for (uint32_t layer = range.first; layer < range.end; ++layer) {
       write(batch, layer);
       size_t out = 0;
       for (const BatchSequence& s : batch.sequences) {
         for (; out < states.size() && batch.logit_rows[out] < s.first_row + s.count; ++out) {
           const uint64_t position = s.first_position + batch.logit_rows[out] - s.first_row;
+          uint64_t& state = seen.try_emplace({s.views.data(), position}, kSeed).first->second;
           for (uint64_t p = first_seen(layer, position); p <= position; ++p) {
-            states[out] = fold(states[out], p, read(s, layer, p, position));
+            state = fold(state, p, read(s, layer, p, position));
           }
+          states[out] = state;
         }
       }
     }
+    if (range.end < layers()) return;
     for (size_t i = 0; i < states.size(); ++i) fill(states[i], hidden + i * kFakeVocabulary);
   }
   void logits(const float* hidden, size_t rows, float* out) const override {
@@ -95,6 +105,7 @@ class FakeModel : public Model {
   }
 
   mutable uint64_t forwards = 0, computed_rows = 0;
+  mutable uint64_t parts = 0;  // runs that were not of all layers
   std::function<void(const Batch&)> before_forward;
   std::optional<TokenId> poison_token;
   uint64_t logits_us = 0;
@@ -156,6 +167,7 @@ class FakeModel : public Model {
 
   ModelConfig config_;
   mutable ThreadPool pool_;
+  mutable std::map<const TokenId*, std::map<std::pair<const KvView*, uint64_t>, uint64_t>> states_;
 };
 
 // An engine over a FakeModel; `blocks` blocks of each group fit.

@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/fault.h"
@@ -28,6 +29,16 @@ struct Widths {
 
 size_t padded(size_t floats) { return (floats + 15) / 16 * 16; }
 
+// Floats of a row: those that a pass needs from its start to its end, and those of one layer.
+size_t kept_floats(const ModelConfig& config) {
+  size_t floats = padded(config.width);
+  for (const RopeSpec& rope : config.ropes) floats += 2 * padded(rope.dims / 2);
+  return floats;
+}
+size_t layer_floats(const Widths& w) {
+  return padded(w.h) + padded(w.q) + padded(w.k) + padded(w.v) + padded(w.mixed) + 2 * padded(w.ffn);
+}
+
 class Transformer : public Model {
  public:
   Transformer(ModelConfig config, ModelWeights weights, std::vector<RopeTable> ropes, KvLayoutPlaces places,
@@ -40,18 +51,15 @@ class Transformer : public Model {
 
   const ModelConfig& config() const override { return config_; }
 
-  void forward(const Batch& batch, Workspace& ws, float* hidden) const override {
+  void run(const Batch& batch, LayerRange range, Workspace& ws, float* hidden) const override {
     const size_t rows = batch.tokens.size();
-    CHECK(rows <= ws.max_rows,
-          "a batch of " + std::to_string(rows) + " rows in a workspace of " + std::to_string(ws.max_rows));
-    fill_positions(batch, ws);
-    backend_->embed(batch.tokens, *weights_.embedding, config_.embedding_scale, ws.x);
-    if (batch.trace) batch.trace(0, ws.x);
-    for (uint32_t i = 0; i < config_.layers.size(); ++i) {
+    if (range.first == 0) begin(batch, ws);
+    for (uint32_t i = range.first; i < range.end; ++i) {
       attention(batch, i, ws, rows);
       feed_forward(i, ws, rows);
       if (batch.trace) batch.trace(i + 1, ws.x);
     }
+    if (range.end < layers()) return;
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
       std::copy_n(ws.x + batch.logit_rows[i] * config_.width, config_.width, hidden + i * config_.width);
     }
@@ -75,6 +83,15 @@ class Transformer : public Model {
   }
 
  private:
+  void begin(const Batch& batch, Workspace& ws) const {
+    const size_t rows = batch.tokens.size();
+    CHECK(rows <= ws.max_rows,
+          "a batch of " + std::to_string(rows) + " rows in a workspace of " + std::to_string(ws.max_rows));
+    fill_positions(batch, ws);
+    backend_->embed(batch.tokens, *weights_.embedding, config_.embedding_scale, ws.x);
+    if (batch.trace) batch.trace(0, ws.x);
+  }
+
   void fill_positions(const Batch& batch, Workspace& ws) const {
     ws.positions.resize(batch.tokens.size());
     for (const BatchSequence& sequence : batch.sequences) {
@@ -162,24 +179,32 @@ class Transformer : public Model {
 }  // namespace
 
 size_t Workspace::bytes(const ModelConfig& config, uint32_t max_rows) {
-  const Widths w(config);
-  size_t row = 2 * padded(w.h) + padded(w.q) + padded(w.k) + padded(w.v) + padded(w.mixed) + 2 * padded(w.ffn);
-  for (const RopeSpec& rope : config.ropes) row += 2 * padded(rope.dims / 2);
-  return row * max_rows * sizeof(float);
+  return (kept_floats(config) + layer_floats(Widths(config))) * max_rows * sizeof(float);
+}
+
+size_t Workspace::bytes_beside(const ModelConfig& config, uint32_t max_rows) {
+  return kept_floats(config) * max_rows * sizeof(float);
+}
+
+// Lays out what is held through a pass from `next` on; returns what comes behind.
+float* Workspace::take_kept(const ModelConfig& config, float* next) {
+  const auto take = [&](size_t width) { return std::exchange(next, next + padded(width) * max_rows); };
+  x = take(config.width);
+  for (const RopeSpec& rope : config.ropes) {
+    cos.push_back(take(rope.dims / 2));
+    sin.push_back(take(rope.dims / 2));
+  }
+  positions.reserve(max_rows);
+  return next;
 }
 
 Result<Workspace> Workspace::make(const ModelConfig& config, uint32_t max_rows, std::shared_ptr<Ledger> ledger) {
   Workspace ws;
   ASSIGN_OR_RETURN(ws.slab_, Slab::allocate(bytes(config, max_rows), MemoryTag::activations, std::move(ledger)));
   ws.max_rows = max_rows;
-  auto* next = reinterpret_cast<float*>(ws.slab_.data());
-  const auto take = [&](size_t width) {
-    float* start = next;
-    next += padded(width) * max_rows;
-    return start;
-  };
+  float* next = ws.take_kept(config, reinterpret_cast<float*>(ws.slab_.data()));
+  const auto take = [&](size_t width) { return std::exchange(next, next + padded(width) * max_rows); };
   const Widths w(config);
-  ws.x = take(w.h);
   ws.h = take(w.h);
   ws.q = take(w.q);
   ws.k = take(w.k);
@@ -187,11 +212,23 @@ Result<Workspace> Workspace::make(const ModelConfig& config, uint32_t max_rows, 
   ws.mixed = take(w.mixed);
   ws.gate = take(w.ffn);
   ws.up = take(w.ffn);
-  for (const RopeSpec& rope : config.ropes) {
-    ws.cos.push_back(take(rope.dims / 2));
-    ws.sin.push_back(take(rope.dims / 2));
-  }
-  ws.positions.reserve(max_rows);
+  return ws;
+}
+
+Result<Workspace> Workspace::make_beside(const Workspace& other, const ModelConfig& config, uint32_t max_rows,
+                                         std::shared_ptr<Ledger> ledger) {
+  CHECK(max_rows <= other.max_rows, "a workspace cannot borrow more rows than there are");
+  Workspace ws;
+  ASSIGN_OR_RETURN(ws.slab_, Slab::allocate(bytes_beside(config, max_rows), MemoryTag::activations, std::move(ledger)));
+  ws.max_rows = max_rows;
+  ws.take_kept(config, reinterpret_cast<float*>(ws.slab_.data()));
+  ws.h = other.h;
+  ws.q = other.q;
+  ws.k = other.k;
+  ws.v = other.v;
+  ws.mixed = other.mixed;
+  ws.gate = other.gate;
+  ws.up = other.up;
   return ws;
 }
 

@@ -107,6 +107,7 @@ class ScriptedModel : public Model {
     config_.width = 1;
     config_.vocabulary = static_cast<uint32_t>(kFirstPiece + script_.pieces.size());
     config_.context_length = script_.max_model_len;
+    config_.layers.resize(1);
     next_.assign(config_.vocabulary, kEnd);
     for (TokenId id = 0; id <= kEnd; ++id) {
       next_[static_cast<size_t>(id)] = script_.answers[static_cast<size_t>(id) % script_.answers.size()].first;
@@ -118,7 +119,7 @@ class ScriptedModel : public Model {
   }
   const ModelConfig& config() const override { return config_; }
   size_t pass_bytes() const override { return 0; }
-  void forward(const Batch& batch, Workspace&, float* hidden) const override {
+  void run(const Batch& batch, LayerRange, Workspace&, float* hidden) const override {
     if (std::ranges::find(batch.tokens, script_.failing_token) != batch.tokens.end()) {
       throw CheckFailure("the script's failing_token");
     }

@@ -165,6 +165,33 @@ void check_batch_and_threads(const Setting& s) {
   EXPECT_EQ(solo->info().threads, 1);
 }
 
+// Prompts that enter beside a stream, with no time for them: a layer or a few in each step, in several passes.
+void check_cut_passes(const Setting& s) {
+  EngineOptions options = options_for(s);
+  options.max_step_ms = 0.001;
+  const auto cut = load(s, options);
+  const auto plain = load(s, options_for(s));
+  const Request stream = request(random_ids(20, plain->info().vocabulary, 200), s.slow ? 60 : 120);
+  const Request prompts[] = {request(random_ids(150, plain->info().vocabulary, 201), 8),
+                             request(random_ids(70, plain->info().vocabulary, 202), 8)};
+  std::vector<RequestResult> results(3);
+  const auto submit = [&](Request r, size_t i) {
+    r.on_finish = [&results, i](const RequestResult& result) { results[i] = result; };
+    ASSERT_TRUE(cut->submit(std::move(r)).has_value());
+  };
+  submit(stream, 0);
+  for (int i = 0; i < 3; ++i) cut->step();
+  submit(prompts[0], 1);
+  submit(prompts[1], 2);
+  while (cut->step()) {
+  }
+  EXPECT_GE(cut->stats().cut_passes, 3u);
+  EXPECT_EQ(cut->cache().audit(), "");
+  expect_same(run_one(*plain, stream), results[0], "the stream");
+  for (size_t i = 0; i < 2; ++i) expect_same(run_one(*plain, prompts[i]), results[i + 1], "a cut prompt");
+  EXPECT_EQ(plain->stats().cut_passes, 0u);
+}
+
 // Four streams of 240 tokens on a pool that holds three and a half of them.
 void check_preemption(const Setting& s) {
   EngineOptions options = options_for(s);
@@ -239,6 +266,7 @@ void check_windows(const Setting& s) {
 void check_all(const Setting& s) {
   check_hit_equals_cold(s);
   check_chunks(s);
+  check_cut_passes(s);
   check_batch_and_threads(s);
   check_preemption(s);
   check_samples(s);
@@ -285,6 +313,7 @@ class Equivalence : public ::testing::TestWithParam<Setting> {};
 TEST_P(Equivalence, HitEqualsCold) { check_hit_equals_cold(GetParam()); }
 TEST_P(Equivalence, ChunkedEqualsWhole) { check_chunks(GetParam()); }
 TEST_P(Equivalence, BatchedOnTwoThreadsEqualsAloneOnOne) { check_batch_and_threads(GetParam()); }
+TEST_P(Equivalence, CutPassesEqualWholeOnes) { check_cut_passes(GetParam()); }
 TEST_P(Equivalence, PreemptedEqualsUndisturbed) { check_preemption(GetParam()); }
 TEST_P(Equivalence, SamplesEqualSingleRuns) { check_samples(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Tiny, Equivalence, ::testing::ValuesIn(tiny_settings()), setting_name);
