@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/hash.h"
 #include "format/printable.h"
@@ -40,7 +41,34 @@ Result<uint64_t> read_block(const Json& id, size_t number) {
   return event_id(hash.finish());
 }
 
-Result<TraceRequest> read_json(std::string_view text, size_t number, uint32_t& block_tokens) {
+// What the lines say of their blocks, and what is to be believed.
+struct BlockSize {
+  uint32_t tokens = 0;                // 0: not known yet
+  bool given = false;                 // by whoever reads the trace: lines are not asked
+  std::optional<uint32_t> said = {};  // by the line before; none: it said nothing
+  bool any = false;                   // there was a line before
+};
+
+// Ids of blocks of two sizes have nothing to do with each other. Lines without ids need no size.
+Status note_block_size(const Json& line, bool blocks, size_t number, BlockSize& size) {
+  if (size.given || !blocks) return {};
+  std::optional<uint32_t> said;
+  if (const auto found = line.find("block_size"); found != line.end()) {
+    ASSIGN_OR_RETURN(said, read_tokens(line, "block_size", number));
+  }
+  const auto words = [](std::optional<uint32_t> tokens) {
+    return tokens ? "block_size " + std::to_string(*tokens) : std::string("no block_size");
+  };
+  if (std::exchange(size.any, true) && said != size.said) {
+    return bad_line(number, "has " + words(said) + " where the lines before have " + words(size.said) +
+                                "; split the file there, or say with --trace-block which one holds for all");
+  }
+  size.said = said;
+  if (said) size.tokens = *said;
+  return {};
+}
+
+Result<TraceRequest> read_json(std::string_view text, size_t number, BlockSize& block_size) {
   const Result<Json> line = parse_json(text);
   if (!line || !line->is_object()) return bad_line(number, "no JSON object: " + kvarto::quoted(text, 60));
   TraceRequest request;
@@ -54,9 +82,7 @@ Result<TraceRequest> read_json(std::string_view text, size_t number, uint32_t& b
       ASSIGN_OR_RETURN(request.blocks.emplace_back(), read_block(id, number));
     }
   }
-  if (const auto size = line->find("block_size"); block_tokens == 0 && size != line->end()) {
-    ASSIGN_OR_RETURN(block_tokens, read_tokens(*line, "block_size", number));
-  }
+  RETURN_IF_ERROR(note_block_size(*line, !request.blocks.empty(), number, block_size));
   return request;
 }
 
@@ -116,7 +142,8 @@ Result<Trace> parse_trace(std::string_view text, uint32_t block_tokens) {
   if (text.starts_with("\x1f\x8b")) {
     return fail(ErrorCode::unsupported, "the trace is packed by gzip; use `zcat FILE | kvarto bench serve --trace -`");
   }
-  Trace trace{block_tokens, {}};
+  Trace trace;
+  BlockSize size{.tokens = block_tokens, .given = block_tokens > 0};
   const bool csv = text.starts_with(kCsvHead);
   size_t number = 0;
   while (!text.empty()) {
@@ -126,9 +153,9 @@ Result<Trace> parse_trace(std::string_view text, uint32_t block_tokens) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     ++number;
     if (line.empty() || (csv && number == 1)) continue;
-    ASSIGN_OR_RETURN(trace.requests.emplace_back(),
-                     csv ? read_csv(line, number) : read_json(line, number, trace.block_tokens));
+    ASSIGN_OR_RETURN(trace.requests.emplace_back(), csv ? read_csv(line, number) : read_json(line, number, size));
   }
+  trace.block_tokens = size.tokens;
   if (trace.requests.empty()) return fail(ErrorCode::corrupt, "the trace has no requests");
   std::ranges::stable_sort(trace.requests, {}, &TraceRequest::arrival_s);
   const double begin = trace.requests.front().arrival_s;

@@ -40,6 +40,29 @@ TEST(LoadTrace, TakesTheSizeThatIsSaid) {
   EXPECT_EQ(parse_trace(line, 0)->requests[0].blocks, trace->requests[0].blocks);
 }
 
+// Two servers with different blocks wrote one file: no number fits both.
+TEST(LoadTrace, RefusesBlocksOfTwoSizes) {
+  const auto line = [](const std::string& size) {
+    return R"({"timestamp":0,"input_length":32,"output_length":1,"hash_ids":[1,2])" + size + "}\n";
+  };
+  const std::string sixteen = line(R"(,"block_size":16)"), thirty_two = line(R"(,"block_size":32)"), silent = line("");
+  for (const auto& [text, words] :
+       {std::pair{sixteen + sixteen + thirty_two,
+                  "line 3 of the trace: has block_size 32 where the lines before have block_size 16"},
+        std::pair{sixteen + silent, "line 2 of the trace: has no block_size where the lines before have block_size 16"},
+        std::pair{silent + sixteen,
+                  "line 2 of the trace: has block_size 16 where the lines before have no block_size"}}) {
+    const Result<Trace> trace = parse_trace(text, 0);
+    ASSERT_FALSE(trace) << text;
+    EXPECT_NE(trace.error().message.find(words), std::string::npos) << trace.error().message;
+    EXPECT_NE(trace.error().message.find("--trace-block"), std::string::npos) << trace.error().message;
+    EXPECT_EQ(parse_trace(text, 16)->block_tokens, 16u) << "whoever reads it says what holds";
+  }
+  const std::string without_ids = R"({"timestamp":0,"input_length":32,"output_length":1})"
+                                  "\n";
+  EXPECT_EQ(parse_trace(without_ids + sixteen + without_ids + sixteen, 0)->block_tokens, 16u);
+}
+
 TEST(LoadTrace, ReadsAzuresTables) {
   const Result<Trace> trace = parse_trace(
       "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"

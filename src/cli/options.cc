@@ -90,7 +90,7 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags, bool threads) {
   }
   add_plan_flags(app, flags);
   app.add_option("--max-step-ms", flags.engine.max_step_ms,
-                 "Longest step while anything decodes; 0: 2.8x a step that only decodes")
+                 "Longest step while anything decodes; 0: 2.9x a step that only decodes")
       ->group(group);
   app.add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", flags.engine.enable_prefix_caching,
                "Reuse cached blocks of prompts that begin alike (on by default)")

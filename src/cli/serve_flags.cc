@@ -344,6 +344,9 @@ void settle(ServeLine& line, const std::vector<Given>& given) {
     refuse(line, tls.key_file.empty() ? "--ssl-certfile" : "--ssl-keyfile", "",
            "needs the other one, too: HTTPS takes --ssl-keyfile and --ssl-certfile");
   }
+  if (f.serve.fingerprint_mode == FingerprintMode::custom && f.serve.custom_fingerprint.empty()) {
+    refuse(line, "--fingerprint-mode", "custom", "needs the text to show: give --fingerprint-value");
+  }
   if (const Result<SamplingDefaults> defaults = parse_sampling_defaults(f.override_generation_config); !defaults) {
     refuse(line, "--override-generation-config", "", defaults.error().message);
   }

@@ -1,6 +1,9 @@
 // Replies in pieces, and clients that go, in every state and manner.
 #include <algorithm>
 #include <atomic>
+#include <future>
+#include <memory>
+#include <utility>
 
 #include "http/testing.h"
 
@@ -9,6 +12,28 @@ namespace {
 
 using namespace http_testing;
 using std::chrono::milliseconds;
+
+// Keeps the front thread busy from its making until go_on(), or its end.
+class BusyFront {
+ public:
+  explicit BusyFront(TestServer& server) {
+    server->post([state = state_] {
+      state->begun.set_value();
+      state->released.get_future().wait();
+    });
+    state_->begun.get_future().wait();
+  }
+  ~BusyFront() { go_on(); }
+  void go_on() {
+    if (const auto state = std::exchange(state_, nullptr)) state->released.set_value();
+  }
+
+ private:
+  struct State {
+    std::promise<void> begun, released;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 TEST(ServerStream, PiecesArriveAsTheyAreWritten) {
   TestServer server;
@@ -68,19 +93,11 @@ TEST(ServerStream, WaitingPiecesShareAChunk) {
   RawClient client(server.port());
   client.send(get("/hold"));
   const auto held = server.held();
-  // The front thread is kept busy, so that all of them have to wait.
-  std::mutex busy;
-  std::unique_lock lock(busy);
-  std::atomic<bool> blocked{false};
-  server->post([&] {
-    blocked = true;
-    const std::lock_guard until_released(busy);
-  });
-  ASSERT_TRUE(eventually([&] { return blocked.load(); }));
+  BusyFront front(server);  // so that all of them have to wait
   held->start({200, {}, ""});
   for (int i = 0; i < 100; ++i) held->write("0123456789");
   held->finish();
-  lock.unlock();
+  front.go_on();
   const std::string all = client.receive_until("0\r\n\r\n");
   EXPECT_NE(all.find("\r\n\r\n3e8\r\n0123456789"), std::string::npos);
 }
@@ -251,17 +268,10 @@ TEST(ServerStream, ABurstIsNoSlowReader) {
   const auto held = server.held();
   held->start({200, {}, "begun"});
   std::string seen = client.receive_until("begun\r\n");
-  std::mutex busy;
-  std::unique_lock lock(busy);
-  std::atomic<bool> blocked{false};
-  server->post([&] {
-    blocked = true;
-    const std::lock_guard until_released(busy);
-  });
-  ASSERT_TRUE(eventually([&] { return blocked.load(); }));
+  BusyFront front(server);
   const std::string piece(64 << 10, 'x');
   for (int i = 0; i < 128; ++i) EXPECT_TRUE(held->write(piece)) << i;  // 8 MiB
-  lock.unlock();
+  front.go_on();
   held->finish();
   seen = client.receive_until("0\r\n\r\n");
   EXPECT_EQ(static_cast<size_t>(std::count(seen.begin(), seen.end(), 'x')), 128 * piece.size());

@@ -270,7 +270,11 @@ ApiStatus refuse_named_tool(const Draft& d) {
 
 ApiStatus settle_tools(Draft& d, const ApiLimits& limits) {
   const bool tools = !d.out.tools.empty();
-  if (d.out.route != ApiRoute::chat || d.tool_choice == "none") return {};
+  if (d.out.route != ApiRoute::chat) return {};
+  if (d.tool_choice == "none") {
+    if (limits.exclude_tools_when_none) d.out.tools.clear();
+    return {};
+  }
   if (!tools) {
     if (d.tool_choice.is_null()) return {};
     return refuse("tool_choice", "When using `tool_choice`, `tools` must be set");

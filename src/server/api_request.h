@@ -45,6 +45,7 @@ struct ApiLimits {
   bool sort_tool_keys = false;  // of the schemas of tools
   bool priority_scheduling = false;
   bool tool_calls = false;                  // tool calls are parsed from the output
+  bool exclude_tools_when_none = false;     // with tool_choice none `tools` are left out
   bool return_tokens_as_token_ids = false;  // unless the request says otherwise
   std::string chat_template_kwargs = {};    // JSON object under the request's; empty: none
   SamplingDefaults defaults = {};

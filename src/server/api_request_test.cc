@@ -294,6 +294,24 @@ TEST(ApiRequest, ToolsAreKeptAsGivenAndChecked) {
   EXPECT_EQ(refusal(kChat, with + "\"none\"", off), "ok");
 }
 
+TEST(ApiRequest, ToolsThatMayNotBeCalledAreLeftOutWhenAskedFor) {
+  const std::string tools = R"([{"type":"function","function":{"name":"f"}}])";
+  ApiLimits excluding = kLimits;
+  excluding.exclude_tools_when_none = true;
+  const auto left = [&](const std::string& choice, const ApiLimits& limits) {
+    const ApiResult<ApiRequest> request = parse_api_request(
+        kChat, R"({"messages":[{"role":"user","content":"x"}],"tools":)" + tools + choice + "}", limits);
+    EXPECT_TRUE(request) << request.error().message;
+    return request ? request->tools : "";
+  };
+  const std::string none = R"(,"tool_choice":"none")";
+  EXPECT_EQ(left(none, excluding), "");
+  EXPECT_EQ(left(none, kLimits), tools);
+  EXPECT_EQ(left(R"(,"tool_choice":"auto")", excluding), tools);
+  EXPECT_EQ(left("", excluding), tools);
+  EXPECT_NE(refusal(kChat, R"("tools":[{}])" + none, excluding), "ok") << "they are checked all the same";
+}
+
 // B12: written by hand after the rule: a tool's own keys as OpenAI documents them, those of its schema by the alphabet.
 TEST(ApiRequest, KeysOfToolsAreSortedWhenAskedFor) {
   ApiLimits sorting = kLimits;

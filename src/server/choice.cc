@@ -132,11 +132,11 @@ Json logprobs_json(const Engine& engine, const ChoiceOptions& options, std::span
           {"top_logprobs", std::move(tops)}};
 }
 
-void put_prompt_logprobs(const Engine& engine, const ChoiceOptions& options, const RequestResult& result,
+void put_prompt_logprobs(const Engine& engine, const ChoiceOptions& options, std::span<const PromptLogprob> scores,
                          Json& logprobs) {
   Json offsets = Json::array(), values = Json::array(), texts = Json::array(), tops = Json::array();
   uint64_t offset = 0;
-  for (const PromptLogprob& at : result.prompt_logprobs) {
+  for (const PromptLogprob& at : scores) {
     const std::string text = shown_token(engine, at.token, options.tokens_as_ids);
     offsets.push_back(offset);
     offset += count_characters(engine.piece(at.token, false));

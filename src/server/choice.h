@@ -47,7 +47,7 @@ class Choice {
   void clear_pending();
 
   const uint32_t index;
-  bool role_sent = false, ids_sent = false;
+  bool role_sent = false, ids_sent = false, scores_sent = false;
   bool ended = false;  // its last chunk went out
   std::string echo;    // of the prompt, in front of the next chunk's text
   // Gathered until the next chunk goes out.
@@ -70,7 +70,7 @@ nlohmann::ordered_json logprobs_json(const Engine& engine, const ChoiceOptions& 
                                      std::span<const TokenId> tokens, std::span<const TokenLogprob> chosen,
                                      std::span<const std::vector<TokenLogprob>> top, uint64_t& text_offset);
 // Completions with echo: puts the prompt's tokens in front.
-void put_prompt_logprobs(const Engine& engine, const ChoiceOptions& options, const RequestResult& result,
+void put_prompt_logprobs(const Engine& engine, const ChoiceOptions& options, std::span<const PromptLogprob> scores,
                          nlohmann::ordered_json& logprobs);
 
 }  // namespace kvarto

@@ -15,7 +15,7 @@ class EventQueueTest : public testing::Test {
   struct Stream {
     std::shared_ptr<RecordedExchange> exchange = std::make_shared<RecordedExchange>();
     std::shared_ptr<Reply> reply;
-    int results = 0;
+    int results = 0, given_up = 0;
   };
   std::unique_ptr<Stream> stream() {
     auto made = std::make_unique<Stream>();
@@ -24,7 +24,7 @@ class EventQueueTest : public testing::Test {
     options.id = "cmpl-1";
     made->reply = std::make_shared<Reply>(
         options, std::vector<ReplyPrompt>(1), made->exchange, *engine_,
-        [s = made.get()](uint32_t, const RequestResult&) { ++s->results; }, [] {});
+        [s = made.get()](uint32_t, const RequestResult&) { ++s->results; }, [] {}, [s = made.get()] { ++s->given_up; });
     return made;
   }
   static EngineEvent token(const std::string& text) {
@@ -61,6 +61,7 @@ TEST_F(EventQueueTest, AnAnswerThatCannotGoOnTakesNobodyWithIt) {
   EXPECT_TRUE(bad->exchange->finished);
   EXPECT_TRUE(holds(*bad, "Internal server error"));
   EXPECT_FALSE(holds(*bad, "late"));
+  EXPECT_EQ(bad->given_up, 1) << "the engine goes on for nobody";
 
   queue.push(good->reply, token("second"));
   EXPECT_EQ(wakes_, 2) << "later events wake the front thread again";
@@ -71,6 +72,7 @@ TEST_F(EventQueueTest, AnAnswerThatCannotGoOnTakesNobodyWithIt) {
   EXPECT_TRUE(holds(*good, "\"finish_reason\":\"length\""));
   EXPECT_TRUE(good->exchange->finished);
   EXPECT_EQ(bad->results, 1) << "the metrics still learn how it ended";
+  EXPECT_EQ(good->given_up, 0);
 }
 
 TEST_F(EventQueueTest, StreamsThatLoseEventsEndWithAnErrorAndResultsAreKept) {
@@ -89,6 +91,8 @@ TEST_F(EventQueueTest, StreamsThatLoseEventsEndWithAnErrorAndResultsAreKept) {
   EXPECT_TRUE(holds(*cut, "fell behind"));
   EXPECT_FALSE(holds(*cut, "\"finish_reason\":\"length\"")) << "it does not look complete";
   EXPECT_EQ(cut->results, 1);
+  EXPECT_EQ(cut->given_up, 1);
+  EXPECT_EQ(whole->given_up, 0);
 }
 
 TEST_F(EventQueueTest, AWakeThatFailsIsTriedAgain) {

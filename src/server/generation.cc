@@ -70,6 +70,7 @@ void Server::Impl::generate(ApiRoute route, const Exchange& exchange) {
   };
   const auto no_room = [this, exchange, generates] {
     if (generates) --preparing;
+    metrics->rejected(Rejection::text_queue);
     answer(exchange, error_reply(overloaded("Too many requests wait to be read; retry later or elsewhere", 1)));
   };
   const size_t bytes = exchange->request().body.size();
@@ -158,22 +159,25 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
   }
   std::vector<ReplyPrompt> prompts;
   for (size_t p = 0; p < job->ids.size(); ++p) {
-    prompts.push_back({.text = "",
-                       .rendered = route == ApiRoute::chat ? job->texts[p] : "",
-                       .ids = job->ids[p],
-                       .truncated_tokens = job->truncated[p]});
+    ReplyPrompt& prompt = prompts.emplace_back();
+    // The job's own, which lives as long as these pointers to its parts.
+    const std::shared_ptr<const std::string> text(job, &job->texts[p]);
+    prompt.ids = {job, &job->ids[p]};
+    prompt.truncated_tokens = job->truncated[p];
+    if (route == ApiRoute::chat) prompt.rendered = text;
     if (request.echo && route == ApiRoute::completions) {
-      prompts.back().text = job->texts[p].empty() ? engine().decode(job->ids[p], true) : job->texts[p];
+      prompt.text = text->empty() ? std::make_shared<std::string>(engine().decode(job->ids[p], true)) : text;
     } else if (request.echo && request.last_role == "assistant") {
-      prompts.back().text = request.last_content;
+      prompt.text = {job, &request.last_content};
     }
   }
   volatile_saved_tokens += job->volatile_saved;
+  const auto requests = std::make_shared<JobRequests>(job->ids.size(), [this](RequestId id) { thread->cancel(id); });
   auto reply = std::make_shared<Reply>(
       answer_options(*job, http_request), std::move(prompts), exchange, engine(),
       [this, job](uint32_t prompt, const RequestResult& result) { finished(*job, prompt, result); },
-      [this, job] { metrics->first_byte(job->arrival_us, steady_us()); });
-  submit(job, reply, exchange);
+      [this, job] { metrics->first_byte(job->arrival_us, steady_us()); }, [requests] { requests->cancel(); });
+  submit(job, reply, requests, exchange);
   return {};
 }
 
@@ -209,33 +213,27 @@ void Server::Impl::note_odd_fields(const ApiRequest& request) {
 // Hands every prompt to the engine; when one is refused, or a bug of ours comes in between, the others end, too. From
 // the first one on the reply belongs to the front thread, so an error is told through it.
 void Server::Impl::submit(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply,
-                          const Exchange& exchange) {
-  const auto ids = std::make_shared<std::vector<RequestId>>();
+                          const std::shared_ptr<JobRequests>& requests, const Exchange& exchange) {
   std::optional<ApiError> error;
   try {
-    error = submit_prompts(job, reply, *ids);
-    if (!error) {
-      exchange->on_close([this, ids] {
-        for (const RequestId id : *ids) thread->cancel(id);
-      });
-    }
+    error = submit_prompts(job, reply, *requests);
+    if (!error) exchange->on_close([requests] { requests->cancel(); });
   } catch (const std::exception& bug) {
     log(LogLevel::error, job->id + " could not be submitted: " + bug.what());
     error = status_error(500, "Internal server error");
   }
   if (error) {
-    for (const RequestId id : *ids) thread->cancel(id);
-    for (size_t rest = ids->size(); rest < job->live.size(); ++rest) recent.refused(job->live[rest]);
+    requests->cancel();
+    for (size_t rest = requests->count(); rest < job->live.size(); ++rest) recent.refused(job->live[rest]);
     http->post([reply, error = *std::move(error)] { reply->refuse(error); });
   } else if (job->request.stream && options.sse_keep_alive_s > 0) {
     http->post([this, reply] { answers.insert(reply); });
   }
 }
 
-// `ids`: of those that the engine took.
+// `taken`: those that the engine took.
 std::optional<ApiError> Server::Impl::submit_prompts(const std::shared_ptr<Job>& job,
-                                                     const std::shared_ptr<Reply>& reply, std::vector<RequestId>& ids) {
-  ids.reserve(job->ids.size());
+                                                     const std::shared_ptr<Reply>& reply, JobRequests& taken) {
   std::vector<Request> requests;
   for (const std::vector<TokenId>& prompt : job->ids) {
     requests.push_back(engine_request(*job, prompt));
@@ -262,6 +260,8 @@ std::optional<ApiError> Server::Impl::submit_prompts(const std::shared_ptr<Job>&
                              .stop_was_eos = event.stop_was_eos,
                              .logprob = event.logprob,
                              .top = {event.top.begin(), event.top.end()},
+                             .cached_tokens = event.cached_tokens,
+                             .prompt_logprobs = {event.prompt_logprobs.begin(), event.prompt_logprobs.end()},
                              .result = nullptr});
       };
     }
@@ -284,7 +284,7 @@ std::optional<ApiError> Server::Impl::submit_prompts(const std::shared_ptr<Job>&
       if (error.retry_after_s > 0) metrics->rejected(Rejection::queued_requests);  // the engine's own queue is full
       return error;
     }
-    ids.push_back(*id);
+    taken.add(*id);
     recent.submitted(live, *id);
   }
   return std::nullopt;

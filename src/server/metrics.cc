@@ -29,9 +29,9 @@ using Labels = prometheus::Labels;
 constexpr size_t kRecentRequests = 1000;
 constexpr MissReason kMissReasons[] = {MissReason::none,    MissReason::no_match, MissReason::shorter_than_block,
                                        MissReason::evicted, MissReason::salt,     MissReason::disabled};
-constexpr std::string_view kAbortStates[] = {"queued", "prefill", "decode"};                  // AbortState
-constexpr std::string_view kRejections[] = {"max_num_queued_reqs", "max_num_queued_tokens"};  // Rejection
-constexpr std::string_view kOutcomes[] = {"stop", "length", "abort", "error", "repetition"};  // Outcome
+constexpr std::string_view kAbortStates[] = {"queued", "prefill", "decode"};  // AbortState
+constexpr std::string_view kRejections[] = {"max_num_queued_reqs", "max_num_queued_tokens", "text_queue"};  // Rejection
+constexpr std::string_view kOutcomes[] = {"stop", "length", "abort", "error", "repetition"};                // Outcome
 constexpr std::string_view kOtherTiers[] = {"host", "p2p", "disk", "external_unspecified"};
 enum Outcome : size_t { kStop, kLength, kAbort, kError };
 

@@ -61,7 +61,7 @@ struct FinishedRequest {
   uint32_t max_tokens = 0;  // what it was allowed
 };
 
-enum class Rejection : uint8_t { queued_requests, queued_tokens };
+enum class Rejection : uint8_t { queued_requests, queued_tokens, text_queue };
 enum class AbortState : uint8_t { queued, prefill, decode };
 
 // Numbers of the stats line at one moment; see stats_line.h.

@@ -156,6 +156,7 @@ void tell_ends(Metrics& metrics) {
   metrics.rejected(Rejection::queued_requests);
   metrics.rejected(Rejection::queued_requests);
   metrics.rejected(Rejection::queued_tokens);
+  for (int i = 0; i < 3; ++i) metrics.rejected(Rejection::text_queue);
   metrics.block_life({.moment = BlockLife::Moment::reused, .idle_us = us(0.5), .lifetime_us = us(2)});
   metrics.block_life({.moment = BlockLife::Moment::replaced, .idle_us = us(3), .lifetime_us = us(10)});
 }

@@ -70,19 +70,22 @@ std::vector<ToolCallDelta> joined(const std::vector<ToolCallDelta>& deltas) {
 
 Reply::Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared_ptr<HttpExchange> exchange,
              const Engine& engine, std::function<void(uint32_t, const RequestResult&)> finished,
-             std::function<void()> first_output)
+             std::function<void()> first_output, std::function<void()> broken_off)
     : options_(std::move(options)),
       prompts_(std::move(prompts)),
       exchange_(std::move(exchange)),
       engine_(engine),
       finished_(std::move(finished)),
       first_output_(std::move(first_output)),
+      broken_off_(std::move(broken_off)),
       shown_(prompts_.size()),
+      cached_tokens_(prompts_.size()),
+      scores_(prompts_.size()),
       open_(prompts_.size(), options_.n),
       running_(static_cast<uint32_t>(prompts_.size())) {
   choices_.reserve(prompts_.size() * options_.n);
   for (uint32_t i = 0; i < prompts_.size() * options_.n; ++i)
-    choices_.emplace_back(i, options_.choice, prompts_[i / options_.n].rendered);
+    choices_.emplace_back(i, options_.choice, *prompts_[i / options_.n].rendered);
   results_.resize(prompts_.size());
   last_write_us_ = options_.arrival_us;
 }
@@ -91,10 +94,13 @@ void Reply::take(EngineEvent event) {
   if (event.result != nullptr) {
     const uint32_t prompt = event.prompt;
     results_[prompt] = std::move(event.result);
+    cached_tokens_[prompt] = results_[prompt]->cached_tokens;
     end_prompt(prompt, *results_[prompt]);
     return;
   }
   if (done_ || !options_.stream) return;
+  cached_tokens_[event.prompt] = event.cached_tokens;
+  if (!event.prompt_logprobs.empty()) scores_[event.prompt] = std::move(event.prompt_logprobs);
   Choice& choice = choice_of(event);
   choice.pending_text += event.text;
   if (event.token) {
@@ -107,7 +113,7 @@ void Reply::take(EngineEvent event) {
     ++choice.pending;
   }
   if (event.finish != FinishReason::none) return end_choice(choice, event);
-  if (scores_prompt() || (choice.generated > 1 && choice.pending < options_.stream_interval)) return;
+  if (choice.generated > 1 && choice.pending < options_.stream_interval) return;
   send_pending(choice, nullptr);
 }
 
@@ -143,13 +149,18 @@ Json Reply::chunk_head() const {
           {"model", options_.model}};
 }
 
+// Of a stream's last message.
+void Reply::put_fingerprint(Json& chunk) const {
+  if (!options_.fingerprint.empty()) chunk["system_fingerprint"] = options_.fingerprint;
+}
+
 Usage Reply::usage_so_far(const Choice* choice) const {
   Usage usage;
   for (size_t p = 0; p < prompts_.size(); ++p) {
     if (choice != nullptr && choice->index / options_.n != p) continue;
-    usage.prompt_tokens += prompts_[p].ids.size();
+    usage.prompt_tokens += prompts_[p].ids->size();
     usage.truncated_tokens += prompts_[p].truncated_tokens;
-    if (results_[p] != nullptr) usage.cached_tokens += results_[p]->cached_tokens;
+    usage.cached_tokens += cached_tokens_[p];
   }
   for (const Choice& other : choices_) {
     if (choice == nullptr || &other == choice) usage.completion_tokens += other.generated;
@@ -168,13 +179,13 @@ void Reply::send_role(Choice& choice) {
                                      {"logprobs", nullptr},
                                      {"finish_reason", nullptr}}});
     if (options_.continuous_usage) chunk["usage"] = streamed_usage(usage_so_far(&choice));
-    chunk["prompt_token_ids"] = options_.return_token_ids ? Json(prompt.ids) : Json(nullptr);
-    chunk["prompt_text"] = options_.return_prompt_text ? Json(prompt.rendered) : Json(nullptr);
+    chunk["prompt_token_ids"] = options_.return_token_ids ? Json(*prompt.ids) : Json(nullptr);
+    chunk["prompt_text"] = options_.return_prompt_text ? Json(*prompt.rendered) : Json(nullptr);
     write_event(dump(chunk));
   }
-  if (options_.echo && !prompt.text.empty()) {
-    choice.echo = prompt.text;
-    choice.text_offset = count_characters(prompt.text);
+  if (options_.echo && !prompt.text->empty()) {
+    choice.echo = *prompt.text;
+    choice.text_offset = count_characters(*prompt.text);
   }
 }
 
@@ -204,24 +215,30 @@ void Reply::send_pending(Choice& choice, const SampleResult* end) {
     shown["text"] = delta.content;
   }
   const size_t prompt = choice.index / options_.n;
-  shown["logprobs"] = options_.choice.logprobs && (scores_prompt() || !choice.pending_tokens.empty())
+  const bool scores = scores_prompt() && !std::exchange(choice.scores_sent, true);
+  shown["logprobs"] = options_.choice.logprobs && (scores || !choice.pending_tokens.empty())
                           ? logprobs_json(engine_, options_.choice, choice.pending_tokens, choice.pending_logprobs,
                                           choice.pending_top, choice.text_offset)
                           : Json(nullptr);
-  if (scores_prompt()) put_prompt_logprobs(engine_, options_.choice, *results_[prompt], shown["logprobs"]);
+  if (scores) {
+    // Beams have no events before their result.
+    const bool ended = results_[prompt] != nullptr;
+    put_prompt_logprobs(engine_, options_.choice, ended ? results_[prompt]->prompt_logprobs : scores_[prompt],
+                        shown["logprobs"]);
+  }
   shown["finish_reason"] = end == nullptr ? Json(nullptr) : Json(choice.finish_name(end->finish));
   // As vLLM has them: completions name these in every chunk, chats the reason only at the end.
   if (!options_.chat || end != nullptr) shown["stop_reason"] = end == nullptr ? Json(nullptr) : stop_reason(*end);
   if (!options_.chat) {
     const bool ids = options_.return_token_ids && !std::exchange(choice.ids_sent, true);
-    shown["prompt_token_ids"] = ids ? Json(prompts_[prompt].ids) : Json(nullptr);
+    shown["prompt_token_ids"] = ids ? Json(*prompts_[prompt].ids) : Json(nullptr);
   }
   shown["token_ids"] = options_.return_token_ids ? Json(choice.pending_tokens) : Json(nullptr);
   if (!options_.chat || end != nullptr) shown["weight_versions"] = nullptr;
   Json chunk = chunk_head();
   chunk["choices"] = Json::array({std::move(shown)});
   if (options_.continuous_usage) chunk["usage"] = streamed_usage(usage_so_far(&choice));
-  if (end != nullptr && !options_.include_usage) chunk["system_fingerprint"] = options_.fingerprint;
+  if (end != nullptr && !options_.include_usage) put_fingerprint(chunk);
   chunk["kv_transfer_params"] = nullptr;
   const bool output = choice.generated > 0;
   choice.clear_pending();
@@ -235,7 +252,7 @@ void Reply::send_pending(Choice& choice, const SampleResult* end) {
 // result, which follows at once and knows how much was cached; so does that of one which failed, since the error will
 // end the stream.
 void Reply::end_choice(Choice& choice, const EngineEvent& event) {
-  if (--open_[event.prompt] == 0 || event.finish == FinishReason::error || scores_prompt()) return;
+  if (--open_[event.prompt] == 0 || event.finish == FinishReason::error) return;
   SampleResult end;
   end.finish = event.finish;
   end.stop_string = event.stop_string;
@@ -271,7 +288,7 @@ void Reply::end() {
       Json chunk = chunk_head();
       chunk["choices"] = Json::array();
       chunk["usage"] = streamed_usage(usage_so_far(nullptr));
-      chunk["system_fingerprint"] = options_.fingerprint;
+      put_fingerprint(chunk);
       write_event(dump(chunk));
     }
     write(std::string(kSseDone));
@@ -289,6 +306,7 @@ void Reply::refuse(const ApiError& error) {
 
 void Reply::break_off(const ApiError& error) {
   done_ = true;
+  if (broken_off_) broken_off_();  // first: writing the error may fail as well
   fail_with(error);
 }
 
@@ -310,13 +328,15 @@ Json Reply::choice_json(Choice& choice, const RequestResult& result, const Sampl
   const ReplyPrompt& prompt = prompts_[choice.index / options_.n];
   choice.take_whole(sample);
   ChoiceDelta all = choice.add(choice.pending_text, true);
-  if (options_.echo) all.content.insert(0, prompt.text);  // no parser reads what a client wrote
+  if (options_.echo) all.content.insert(0, *prompt.text);  // no parser reads what a client wrote
   Json logprobs = nullptr;
   if (options_.choice.logprobs) {
-    uint64_t offset = options_.echo ? count_characters(prompt.text) : 0;
+    uint64_t offset = options_.echo ? count_characters(*prompt.text) : 0;
     logprobs =
         logprobs_json(engine_, options_.choice, sample.tokens, sample.token_logprobs, sample.top_logprobs, offset);
-    if (options_.echo && !options_.chat) put_prompt_logprobs(engine_, options_.choice, result, logprobs);
+    if (options_.echo && !options_.chat) {
+      put_prompt_logprobs(engine_, options_.choice, result.prompt_logprobs, logprobs);
+    }
   }
   Json shown = {{"index", choice.index}};
   if (options_.chat) {
@@ -340,7 +360,7 @@ Json Reply::choice_json(Choice& choice, const RequestResult& result, const Sampl
   shown["token_ids"] = options_.return_token_ids ? Json(sample.tokens) : Json(nullptr);
   if (!options_.chat) {
     shown["prompt_logprobs"] = options_.show_prompt_logprobs ? prompt_logprobs_json(engine_, result) : Json(nullptr);
-    shown["prompt_token_ids"] = options_.return_token_ids ? Json(prompt.ids) : Json(nullptr);
+    shown["prompt_token_ids"] = options_.return_token_ids ? Json(*prompt.ids) : Json(nullptr);
   }
   shown["routed_experts"] = nullptr;
   shown["weight_versions"] = nullptr;
@@ -361,13 +381,13 @@ std::string Reply::whole_body() {
   }
   reply["choices"] = std::move(choices);
   reply["service_tier"] = nullptr;
-  reply["system_fingerprint"] = options_.fingerprint;
+  reply["system_fingerprint"] = options_.fingerprint.empty() ? Json(nullptr) : Json(options_.fingerprint);
   reply["usage"] = usage_json(usage_so_far(nullptr));
   const RequestResult& first = *results_.front();
   if (options_.chat) {
     reply["prompt_logprobs"] = options_.show_prompt_logprobs ? prompt_logprobs_json(engine_, first) : Json(nullptr);
-    reply["prompt_token_ids"] = options_.return_token_ids ? Json(prompts_.front().ids) : Json(nullptr);
-    reply["prompt_text"] = options_.return_prompt_text ? Json(prompts_.front().rendered) : Json(nullptr);
+    reply["prompt_token_ids"] = options_.return_token_ids ? Json(*prompts_.front().ids) : Json(nullptr);
+    reply["prompt_text"] = options_.return_prompt_text ? Json(*prompts_.front().rendered) : Json(nullptr);
   }
   reply["kv_transfer_params"] = nullptr;
   reply["ec_transfer_params"] = nullptr;

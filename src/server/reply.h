@@ -28,7 +28,8 @@ struct ReplyOptions {
   bool echo = false;     // the prompt's text in front
   bool show_prompt_logprobs = false;
   uint32_t stream_interval = 1;
-  std::string id, model, fingerprint;
+  std::string id, model;
+  std::string fingerprint;          // empty: none
   int64_t created = 0;              // Unix seconds
   uint32_t n = 1;                   // choices of each prompt
   uint64_t arrival_us = 0;          // steady
@@ -36,11 +37,11 @@ struct ReplyOptions {
   ChoiceOptions choice;
 };
 
-// One prompt of the request, as the reply may show it.
+// One prompt of the request, as the reply may show it; shared with whoever else needs it, and never null.
 struct ReplyPrompt {
-  std::string text;      // when echoed
-  std::string rendered;  // of a chat
-  std::vector<TokenId> ids;
+  std::shared_ptr<const std::string> text = std::make_shared<std::string>();      // when echoed
+  std::shared_ptr<const std::string> rendered = std::make_shared<std::string>();  // of a chat
+  std::shared_ptr<const std::vector<TokenId>> ids = std::make_shared<std::vector<TokenId>>();
   uint64_t truncated_tokens = 0;
 };
 
@@ -55,16 +56,19 @@ struct EngineEvent {
   bool stop_was_eos = false;
   std::optional<float> logprob;
   std::vector<TokenLogprob> top;
-  std::unique_ptr<RequestResult> result;  // the last event of a prompt: its result instead of a token
+  uint64_t cached_tokens = 0;
+  std::vector<PromptLogprob> prompt_logprobs = {};  // see TokenEvent
+  std::unique_ptr<RequestResult> result;            // the last event of a prompt: its result instead of a token
 };
 
 class Reply {
  public:
   // `finished` is called for each prompt, once, with its result; `first_output` once for each prompt of a stream, when
-  // output of it was written for the first time.
+  // output of it was written for the first time. `broken_off`: its answer has come to an end and the engine's work for
+  // it has not.
   Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared_ptr<HttpExchange> exchange,
         const Engine& engine, std::function<void(uint32_t prompt, const RequestResult&)> finished,
-        std::function<void()> first_output);
+        std::function<void()> first_output, std::function<void()> broken_off = {});
 
   void take(EngineEvent event);
   // Before anything came: the whole reply is this error.
@@ -79,12 +83,13 @@ class Reply {
 
  private:
   Choice& choice_of(const EngineEvent& event) { return choices_[event.prompt * options_.n + event.sample]; }
-  // Streams of an echo with logprobs begin with the prompt's, which are known with the result: nothing goes out before.
+  // Streams of an echo with logprobs begin with the prompt's.
   bool scores_prompt() const { return options_.stream && options_.echo && options_.choice.logprobs && !options_.chat; }
   void start_stream();
   void write(std::string bytes);
   void write_event(std::string_view data);
   nlohmann::ordered_json chunk_head() const;
+  void put_fingerprint(nlohmann::ordered_json& chunk) const;
   Usage usage_so_far(const Choice* choice) const;  // null: of all choices
   void send_role(Choice& choice);
   void send_pending(Choice& choice, const SampleResult* end);
@@ -100,8 +105,10 @@ class Reply {
   const std::shared_ptr<HttpExchange> exchange_;
   const Engine& engine_;
   const std::function<void(uint32_t, const RequestResult&)> finished_;
-  const std::function<void()> first_output_;
+  const std::function<void()> first_output_, broken_off_;
   std::vector<bool> shown_;                              // [prompts] some output of it was written
+  std::vector<uint64_t> cached_tokens_;                  // [prompts] as far as is known
+  std::vector<std::vector<PromptLogprob>> scores_;       // [prompts] where scores_prompt()
   std::vector<uint32_t> open_;                           // [prompts] choices that are not at their end
   std::vector<Choice> choices_;                          // [prompts * n]
   std::vector<std::unique_ptr<RequestResult>> results_;  // [prompts], null while running

@@ -12,14 +12,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The choices of all chunks so far, one after the other.
-std::vector<Json> choices_of(const std::string& stream) {
+std::vector<Json> chunks_of(const std::string& stream) {
   std::vector<Json> all;
   for (size_t at = 0; (at = stream.find("data: {", at)) != std::string::npos;) {
     const size_t end = stream.find("\n\n", at);
-    const Json chunk = Json::parse(stream.substr(at + 6, end - at - 6));
-    if (chunk.contains("choices")) all.insert(all.end(), chunk["choices"].begin(), chunk["choices"].end());
+    all.push_back(Json::parse(stream.substr(at + 6, end - at - 6)));
     at = end;
+  }
+  return all;
+}
+
+// The choices of all chunks so far, one after the other.
+std::vector<Json> choices_of(const std::string& stream) {
+  std::vector<Json> all;
+  for (const Json& chunk : chunks_of(stream)) {
+    if (chunk.contains("choices")) all.insert(all.end(), chunk["choices"].begin(), chunk["choices"].end());
   }
   return all;
 }
@@ -33,8 +40,8 @@ struct Streamed {
     options.include_usage = true;
     reply = std::make_shared<Reply>(
         options,
-        std::vector<ReplyPrompt>(prompts,
-                                 ReplyPrompt{.text = options.echo ? "abc" : "", .rendered = "", .ids = {1, 2, 3}}),
+        std::vector<ReplyPrompt>(prompts, ReplyPrompt{.text = std::make_shared<std::string>(options.echo ? "abc" : ""),
+                                                      .ids = std::make_shared<std::vector<TokenId>>(3, 1)}),
         exchange, *engine, [](uint32_t, const RequestResult&) {}, [] {});
   }
   void token(uint32_t prompt, uint32_t sample, const std::string& text, FinishReason finish = FinishReason::none,
@@ -112,41 +119,103 @@ TEST(Reply, PromptsEndOnTheirOwn) {
   EXPECT_TRUE(stream.exchange->finished);
 }
 
-// The prompt's log-probabilities come first, and with the text of the prompt.
+// The prompt's log-probabilities come first, with the text of the prompt and the first token, in each of the choices.
 TEST(Reply, AStreamedEchoWithLogprobsBeginsWithThePrompt) {
   ReplyOptions options;
   options.echo = true;
   options.choice.logprobs = 0;
-  Streamed stream(1, 1, options);
+  Streamed stream(2, 1, options);
+  const std::vector<PromptLogprob> scores = {
+      {.token = 97}, {.token = 98, .logprob = -1.5f}, {.token = 99, .logprob = -2.5f}};
   for (const FinishReason finish : {FinishReason::none, FinishReason::length}) {
-    EngineEvent event;
-    event.token = 65;
-    event.text = "A";
-    event.logprob = -0.25f;
-    event.finish = finish;
-    stream.reply->take(std::move(event));
+    for (uint32_t s = 0; s < 2; ++s) {
+      EngineEvent event;
+      event.sample = s;
+      event.token = 65;
+      event.text = "A";
+      event.logprob = -0.25f;
+      event.finish = finish;
+      if (finish == FinishReason::none && s == 0) event.prompt_logprobs = scores;
+      stream.reply->take(std::move(event));
+    }
+    if (finish != FinishReason::none) continue;
+    ASSERT_EQ(stream.choices().size(), 2u) << "nothing waits for the result";
+    for (const Json& choice : stream.choices()) EXPECT_EQ(choice["text"], "abcA");
   }
   EngineEvent end;
   end.result = std::make_unique<RequestResult>();
-  end.result->prompt_logprobs = {{.token = 97}, {.token = 98, .logprob = -1.5f}, {.token = 99, .logprob = -2.5f}};
+  end.result->prompt_logprobs = scores;
   SampleResult sample;
   sample.finish = FinishReason::length;
   sample.tokens = {65, 65};
-  end.result->samples.push_back(std::move(sample));
+  end.result->samples = {sample, sample};
   stream.reply->take(std::move(end));
-  const std::vector<Json> choices = stream.choices();
-  ASSERT_FALSE(choices.empty());
-  EXPECT_TRUE(choices[0]["text"].get<std::string>().starts_with("abc"));
-  Json values = Json::array(), offsets = Json::array();
-  std::string text;
-  for (const Json& choice : choices) {
-    text += choice["text"].get<std::string>();
-    for (const Json& one : choice["logprobs"]["token_logprobs"]) values.push_back(one);
-    for (const Json& one : choice["logprobs"]["text_offset"]) offsets.push_back(one);
+  for (uint32_t s = 0; s < 2; ++s) {
+    Json values = Json::array(), offsets = Json::array();
+    std::string text;
+    for (const Json& choice : stream.choices()) {
+      if (choice["index"] != s) continue;
+      text += choice["text"].get<std::string>();
+      for (const Json& one : choice["logprobs"]["token_logprobs"]) values.push_back(one);
+      for (const Json& one : choice["logprobs"]["text_offset"]) offsets.push_back(one);
+    }
+    EXPECT_EQ(text, "abcAA") << s;
+    EXPECT_EQ(values, Json::parse("[null,-1.5,-2.5,-0.25,-0.25]")) << s;
+    EXPECT_EQ(offsets, Json::parse("[0,1,2,3,4]")) << s;
   }
-  EXPECT_EQ(text, "abcAA");
-  EXPECT_EQ(values, Json::parse("[null,-1.5,-2.5,-0.25,-0.25]"));
-  EXPECT_EQ(offsets, Json::parse("[0,1,2,3,4]"));
+}
+
+// Beams, and prompts that are only scored, have no event before their result.
+TEST(Reply, AStreamedEchoWithoutTokensBringsThePromptsLogprobs) {
+  ReplyOptions options;
+  options.echo = true;
+  options.choice.logprobs = 0;
+  Streamed stream(1, 1, options);
+  EngineEvent end;
+  end.result = std::make_unique<RequestResult>();
+  end.result->prompt_logprobs = {{.token = 97}, {.token = 98, .logprob = -1.5f}};
+  end.result->samples.resize(1);
+  end.result->samples[0].finish = FinishReason::length;
+  stream.reply->take(std::move(end));
+  ASSERT_EQ(stream.choices().size(), 1u);
+  EXPECT_EQ(stream.choices()[0]["text"], "abc");
+  EXPECT_EQ(stream.choices()[0]["logprobs"]["token_logprobs"], Json::parse("[null,-1.5]"));
+}
+
+// Two prompts of which different lengths were cached: chunks tell of their own, the last one of both.
+TEST(Reply, EveryChunksUsageSaysWhatWasCached) {
+  ReplyOptions options;
+  options.continuous_usage = true;
+  Streamed stream(1, 2, options);
+  for (const FinishReason finish : {FinishReason::none, FinishReason::length}) {
+    for (uint32_t p = 0; p < 2; ++p) {
+      EngineEvent event;
+      event.prompt = p;
+      event.token = 65;
+      event.text = "A";
+      event.finish = finish;
+      event.cached_tokens = p + 1;
+      stream.reply->take(std::move(event));
+    }
+  }
+  for (uint32_t p = 0; p < 2; ++p) {
+    EngineEvent event;
+    event.prompt = p;
+    event.result = std::make_unique<RequestResult>();
+    event.result->cached_tokens = p + 1;
+    event.result->samples.resize(1);
+    event.result->samples[0].finish = FinishReason::length;
+    event.result->samples[0].tokens = {65, 65};
+    stream.reply->take(std::move(event));
+  }
+  std::vector<Json> chunks = chunks_of(stream.exchange->written);
+  ASSERT_EQ(chunks.size(), 5u);
+  EXPECT_EQ(chunks.back()["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+  chunks.pop_back();
+  for (const Json& chunk : chunks) {
+    EXPECT_EQ(chunk["usage"]["prompt_tokens_details"]["cached_tokens"], chunk["choices"][0]["index"].get<int>() + 1)
+        << chunk;
+  }
 }
 
 // The choices that had ended keep their ends; then there is the error, and no word of the one that failed.

@@ -37,6 +37,10 @@ struct CacheConfigOptions {
   bool user_specified_block_size = false;
 };
 
+// vLLM's --fingerprint-mode: what system_fingerprint of replies tells. Nothing here is split over devices, which is all
+// that its `hash` leaves out of `full`.
+enum class FingerprintMode : uint8_t { full, hash, custom, none };
+
 struct ServeOptions {
   HttpServerOptions http;
   CorsOptions cors;
@@ -65,11 +69,14 @@ struct ServeOptions {
   std::string default_chat_template_kwargs;  // JSON object; empty: none
   std::string generation_config;             // JSON object with defaults of sampling values; empty: none
   bool auto_tool_choice = false;
+  bool exclude_tools_when_none = false;            // with tool_choice none the template sees no tools
   std::string tool_call_parser, reasoning_parser;  // empty: none
   bool strict_fields = false;
   bool salt_from_api_key = false;
   bool force_include_usage = false;
-  bool per_request_metrics = false;    // the `metrics` object of replies
+  bool per_request_metrics = false;  // the `metrics` object of replies
+  FingerprintMode fingerprint_mode = FingerprintMode::full;
+  std::string custom_fingerprint;
   std::string volatile_text;           // file of rules; see volatile_text.h
   uint32_t max_num_queued_reqs = 0;    // 0: no limit
   uint64_t max_num_queued_tokens = 0;  // 0: no limit

@@ -129,9 +129,24 @@ ApiLimits limits_of(const ServeOptions& options) {
   limits.trust_chat_template = options.trust_request_chat_template;
   limits.sort_tool_keys = options.sort_tool_keys;
   limits.tool_calls = options.auto_tool_choice;
+  limits.exclude_tools_when_none = options.exclude_tools_when_none;
   limits.return_tokens_as_token_ids = options.return_tokens_as_token_ids;
   limits.chat_template_kwargs = options.default_chat_template_kwargs;
   return limits;
+}
+
+// system_fingerprint of every reply; empty: none.
+std::string fingerprint_of(const ServeOptions& options, const EngineInfo& info) {
+  switch (options.fingerprint_mode) {
+    case FingerprintMode::full:
+    case FingerprintMode::hash:
+      return "kvarto-" + std::string(KVARTO_VERSION) + "-" + info.model_fingerprint.substr(0, 8);
+    case FingerprintMode::custom:
+      return options.custom_fingerprint;
+    case FingerprintMode::none:
+      break;
+  }
+  return "";
 }
 
 void run_once(std::function<void()>& call) {
@@ -216,6 +231,7 @@ Status Server::Impl::start() {
 Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine_options, const MemoryPlan& plan) {
   Impl& s = *impl_;
   const EngineInfo& info = engine->info();
+  if (s.recorder != nullptr) RETURN_IF_ERROR(s.recorder->check_block_tokens(engine->cache().layout().block_tokens()));
   s.limits = limits_of(s.options);
   s.limits.max_model_len = info.max_model_len;
   s.limits.vocabulary = info.vocabulary;
@@ -266,7 +282,7 @@ Status Server::serve(std::unique_ptr<Engine> engine, const EngineOptions& engine
                                    [e = engine.get()](TokenId id, bool special) { return e->piece(id, special); });
   engine->cache().block_map(s.last_blocks);
   s.last_blocks_us = steady_us();
-  s.fingerprint = "kvarto-" + std::string(KVARTO_VERSION) + "-" + info.model_fingerprint.substr(0, 8);
+  s.fingerprint = fingerprint_of(s.options, info);
   s.thread = std::make_unique<EngineThread>(std::move(engine));
   s.ready = true;
   return {};

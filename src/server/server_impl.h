@@ -22,6 +22,7 @@
 #include "server/engine_thread.h"
 #include "server/event_queue.h"
 #include "server/health.h"
+#include "server/job_requests.h"
 #include "server/kv_event_publisher.h"
 #include "server/metrics.h"
 #include "server/near_miss_budget.h"
@@ -118,9 +119,10 @@ struct Server::Impl {
   // Text threads.
   void prepare(ApiRoute route, const Exchange& exchange, uint64_t arrival_us, std::shared_ptr<void> ticket);
   ApiStatus begin(ApiRoute route, const Exchange& exchange, uint64_t arrival_us, std::shared_ptr<void> ticket);
-  void submit(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply, const Exchange& exchange);
+  void submit(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply,
+              const std::shared_ptr<JobRequests>& requests, const Exchange& exchange);
   std::optional<ApiError> submit_prompts(const std::shared_ptr<Job>& job, const std::shared_ptr<Reply>& reply,
-                                         std::vector<RequestId>& ids);
+                                         JobRequests& taken);
   ApiStatus make_prompts(Job& job);
   ApiStatus make_bad_words(Job& job);
   std::string make_stable(ApiRequest& request, uint64_t& saved_tokens) const;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <sstream>
 #include <stdexcept>
@@ -232,7 +233,24 @@ TEST_F(ServerLife, WhatNobodyHasRoomToReadIsRefused) {
   const Answer refused = ask(completion(R"({"prompt": "x"})"));
   EXPECT_EQ(refused.status, 503);
   EXPECT_FALSE(refused.value("Retry-After").empty());
+  EXPECT_EQ(value_of(get("/metrics").body, R"(vllm:admission_rejections_total{model_name="tiny",reason="text_queue"})"),
+            "1.0");
   EXPECT_TRUE(server_->drain(std::chrono::hours(1))) << "it is not counted as running";
+}
+
+TEST_F(ServerLife, ATraceWithOtherBlocksStopsTheStart) {
+  const http_testing::TempFolder folder;
+  ServeOptions options;
+  options.record = folder.file("trace.jsonl");
+  std::ofstream(options.record)
+      << R"({"timestamp":0,"input_length":1,"output_length":1,"hash_ids":[1],"block_size":32})"
+      << "\n";
+  listen(std::move(options));
+  auto engine = scripted_engine(R"({"answers": [{"pieces": ["a"]}]})", {});
+  ASSERT_TRUE(engine) << engine.error().message;
+  const Status served = server_->serve(std::move(*engine), {});
+  ASSERT_FALSE(served);
+  EXPECT_NE(served.error().message.find("--block-size 32"), std::string::npos) << served.error().message;
 }
 
 // Scrapes that come together get one snapshot; each gets an answer, also when the engine answers late.

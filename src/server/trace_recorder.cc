@@ -11,6 +11,8 @@
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -21,6 +23,7 @@
 #include "base/random.h"
 #include "format/printable.h"
 #include "server/engine_thread.h"
+#include "text/json_text.h"
 
 namespace kvarto {
 namespace {
@@ -84,6 +87,23 @@ size_t size_of(const TracedRequest& request) {
   return sizeof request + request.cache_salt.size() + tokens * sizeof(TokenId);
 }
 
+// What the first line of a file says of its blocks; none when it says nothing or is too long to be one of ours.
+std::optional<uint64_t> read_block_tokens(int fd) {
+  std::string line;
+  std::vector<char> piece(kWriteBytes);
+  while (line.find('\n') == std::string::npos && line.size() < kMostQueuedBytes) {
+    const ssize_t count = ::pread(fd, piece.data(), piece.size(), static_cast<off_t>(line.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    line.append(piece.data(), static_cast<size_t>(count));
+  }
+  const auto json = parse_json(std::string_view(line).substr(0, line.find('\n')));
+  if (!json || !json->is_object()) return std::nullopt;
+  const auto size = json->find("block_size");
+  if (size == json->end() || !size->is_number_unsigned()) return std::nullopt;
+  return size->get<uint64_t>();
+}
+
 }  // namespace
 
 std::string trace_line(const TracedRequest& request, std::string_view secret, uint64_t unix_offset_us) {
@@ -124,7 +144,8 @@ struct TraceRecorder::Impl {
 
   std::string path;
   int fd = -1;
-  bool regular = false;  // a file, no device
+  bool regular = false;                        // a file, no device
+  std::optional<uint64_t> first_block_tokens;  // of the line that was there
   const std::string secret = random_secret();
   uint64_t unix_offset_us = 0;
   bool warned = false;  // the thread's
@@ -170,6 +191,7 @@ Status TraceRecorder::Impl::open_file() {
   char first = 0, last = 0;
   if (::pread(fd, &first, 1, 0) != 1 || ::pread(fd, &last, 1, about.st_size - 1) != 1) return wrong(system_words());
   if (first != '{') return wrong("is there already and is no trace; name another file");
+  first_block_tokens = read_block_tokens(fd);
   if (last != '\n' && !write_all("\n")) return wrong(system_words());
   return {};
 }
@@ -241,6 +263,15 @@ Result<std::unique_ptr<TraceRecorder>> TraceRecorder::open(const std::string& pa
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(unix_time).count()) - steady_us();
   impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
   return std::unique_ptr<TraceRecorder>(new TraceRecorder(std::move(impl)));
+}
+
+Status TraceRecorder::check_block_tokens(uint32_t block_tokens) const {
+  const std::optional<uint64_t> first = impl_->first_block_tokens;
+  if (!first || *first == block_tokens) return {};
+  return fail(ErrorCode::invalid_argument,
+              "--record " + kvarto::quoted(impl_->path, 500) + ": has blocks of " + std::to_string(*first) +
+                  " tokens, and this server's have " + std::to_string(block_tokens) +
+                  "; name another file, or start with --block-size " + std::to_string(*first));
 }
 
 void TraceRecorder::record(TracedRequest request, const RequestResult& result) {

@@ -46,6 +46,8 @@ class TraceRecorder {
   // Appends to what is there. Errors: what cannot be written, is no file, is no trace, or is written by another server.
   static Result<std::unique_ptr<TraceRecorder>> open(const std::string& path);
   ~TraceRecorder();  // what was recorded is written
+  // An error when the file began with blocks of another size: ids of both in one file fit no reader.
+  Status check_block_tokens(uint32_t block_tokens) const;
 
   void record(TracedRequest request, const RequestResult& result);
   TraceCounts counts() const;

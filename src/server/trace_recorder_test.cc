@@ -205,6 +205,28 @@ TEST_F(TraceFile, HalfALineAtTheEndStaysALineOfItsOwn) {
   EXPECT_EQ(text(), "{\"timestamp\":1}\n{\"timest\n");
 }
 
+TEST_F(TraceFile, KeepsToTheBlocksThatItBeganWith) {
+  const auto refused = [&](uint32_t block_tokens) {
+    const auto recorder = TraceRecorder::open(path());
+    EXPECT_TRUE(recorder) << recorder.error().message;
+    const Status fits = (*recorder)->check_block_tokens(block_tokens);
+    return fits ? "" : fits.error().message;
+  };
+  EXPECT_EQ(refused(32), "") << "nothing is there yet";
+  {
+    auto recorder = TraceRecorder::open(path());
+    ASSERT_TRUE(recorder);
+    // Longer than is read at once.
+    (*recorder)->record({.block_tokens = 32, .prompt = range(0, 200'000)}, result_of({}));
+  }
+  EXPECT_EQ(refused(32), "");
+  const std::string told = refused(16);
+  EXPECT_NE(told.find("has blocks of 32 tokens"), std::string::npos) << told;
+  EXPECT_NE(told.find("--block-size 32"), std::string::npos) << told;
+  std::ofstream(path()) << "{\"timestamp\":1}\n";
+  EXPECT_EQ(refused(16), "") << "it does not say";
+}
+
 TEST_F(TraceFile, RefusesWhatItCannotWrite) {
   EXPECT_NE(refusal(path("no/such/folder")).find("No such file"), std::string::npos);
   EXPECT_NE(refusal(path("no/such/folder")).find("--record"), std::string::npos);

@@ -5,8 +5,8 @@ import pathlib
 import subprocess
 import tempfile
 
-from serve_harness import (BLOCK, KVARTO, NAME, SMOLLM2, TURNS_TEMPLATE, WATCHDOG_S, ServeTest, Server, eventually, main,
-                           need_model, sse_events, streamed_text)
+from serve_harness import (BLOCK, KVARTO, NAME, SMOLLM2, TINY, TURNS_TEMPLATE, WATCHDOG_S, ServeTest, Server, eventually,
+                           main, need_model, sse_events, streamed_text)
 
 import openai  # behind serve_harness, which finds a Python that has it
 
@@ -127,6 +127,21 @@ class Scripted(ServeTest):
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "stop")
         self.assertTrue(all("usage" not in event for event in events))
 
+    def test_the_fingerprint_is_the_operators_choice(self):
+        def shown(*flags):
+            server = self.start(TINY / "tiny_llama.gguf", "--threads", 1, "--max-model-len", 256, *flags)
+            seen = [server.complete("b")["system_fingerprint"]]
+            for options in (None, {"include_usage": True}):
+                body = {"prompt": "b", "stream": True, "stream_options": options}
+                seen.append(sse_events(server.post("/v1/completions", body).body)[-1].get("system_fingerprint", "absent"))
+            self.assertEqual(server.stop(), 0)
+            return seen
+        for mode in ("full", "hash"):
+            for one in shown("--fingerprint-mode", mode):
+                self.assertRegex(one, r"^kvarto-[0-9.]+-[0-9a-f]{8}$")
+        self.assertEqual(shown("--fingerprint-mode", "custom", "--fingerprint-value", "canary-7"), ["canary-7"] * 3)
+        self.assertEqual(shown("--fingerprint-mode", "none"), [None, "absent", "absent"])
+
     def test_metrics_of_the_request_only_when_enabled(self):
         self.assertIsNone(self.server.complete("b")["metrics"])
 
@@ -219,6 +234,16 @@ class Turns(ServeTest):
         text = server.post("/detokenize", {"tokens": ids(swapped, b)}).json["prompt"]
         self.assertLess(text.index("required"), text.index("properties"))
         self.assertEqual(server.stop(), 0)
+
+    def test_tools_are_excluded_when_they_may_not_be_called(self):
+        def tokens(*flags):
+            server = self.start(self.script(["x"], chat_template="{% if tools %}{{ tools | tojson }}{% endif %}hi"), *flags)
+            reply = server.post("/v1/chat/completions", self.with_tools(self.spelled_tools()[0], more=', "tool_choice": "none"'))
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertEqual(server.stop(), 0)
+            return reply.json["usage"]["prompt_tokens"]
+        self.assertEqual(tokens("--exclude-tools-when-tool-choice-none"), len("hi"))
+        self.assertGreater(tokens(), len("hi"))
 
     def test_sorted_tools_share_a_prefix(self):  # B12
         server = self.start(self.script(["x"], chat_template=self.TOOLS_TEMPLATE), "--sort-tool-keys")

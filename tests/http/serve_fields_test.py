@@ -146,6 +146,16 @@ class BothRoutes(ServeTest):
             self.assertEqual([u["prompt_tokens_details"]["cached_tokens"] for u in usages], [0, whole])
             self.assertEqual([u["prompt_tokens"] for u in usages], [len(self.prompt)] * 2)
 
+    def test_cached_tokens_of_every_chunk(self):
+        whole = (len(self.prompt) - 1) // 16 * 16
+        for path, body in (("/v1/completions", {"prompt": self.prompt}), ("/v1/chat/completions", {"messages": CHAT})):
+            body = body | {"cache_salt": "every" + path.replace("/", "."), "max_tokens": 5, "ignore_eos": True, "stream": True,
+                           "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+            for cached in (0, whole):
+                events = sse_events(self.server.post(path, body).body)
+                self.assertGreater(len(events), 2)
+                self.assertEqual({e["usage"]["prompt_tokens_details"]["cached_tokens"] for e in events}, {cached}, path)
+
     def test_echo_of_a_chat_is_its_last_message_when_the_assistants(self):
         asked = {"max_tokens": 3, "ignore_eos": True}
         self.assertEqual(self.answers(self.chat({**asked, "echo": True})), self.answers(self.chat(asked)),

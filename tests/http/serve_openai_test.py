@@ -276,7 +276,10 @@ class TinyModel(ServeTest):
             whole = self.complete(IDS[:20], **fields).choices[0]
             self.assertEqual(len(whole.logprobs.tokens), 20 + fields["max_tokens"])
             text, got = "", {"tokens": [], "token_logprobs": [], "text_offset": [], "top_logprobs": []}
-            for chunk in self.complete(IDS[:20], stream=True, **fields):
+            chunks = list(self.complete(IDS[:20], stream=True, **fields))
+            # The first one brings the prompt with the first token; nothing waits for the end.
+            self.assertEqual([len(c.choices[0].logprobs.tokens) for c in chunks], [21, 1, 1, 1] if fields["max_tokens"] else [20])
+            for chunk in chunks:
                 text += chunk.choices[0].text
                 for key, values in got.items():
                     values += getattr(chunk.choices[0].logprobs, key) if chunk.choices[0].logprobs else []
