@@ -7,8 +7,8 @@
 namespace kvarto {
 namespace {
 
-constexpr uint32_t kMostPrefixWaitSteps = 64;
-constexpr uint32_t kStalledSteps = 8;  // a prefill that did not advance for so long is not waited for
+constexpr uint32_t kMostPrefixWaitSteps = 256;  // without one more block of it
+constexpr uint32_t kStalledSteps = 8;           // a prefill that did not advance for so long is not waited for
 
 bool in_queue_order(const Sample* a, const Sample* b) { return queue_key(*a) < queue_key(*b); }
 
@@ -79,7 +79,8 @@ size_t Engine::Impl::wanted_bytes(const Sample& sample, uint64_t held_tokens) co
 
 size_t Engine::Impl::promised_bytes() const {
   size_t bytes = 0;
-  for (const Sample* sample : running) bytes += wanted_bytes(*sample, sample->sequence.length());
+  for (const Sample* sample : running)
+    bytes += wanted_bytes(*sample, sample->sequence.length() + sample->sequence.reserved());
   return bytes;
 }
 
@@ -186,7 +187,8 @@ bool Engine::Impl::waits_for_prefix(Sample& sample) {
   if (found == computing.end()) return false;
   for (const auto& [hash, owner] : found->second) {
     if (hash == hashes[block] && owner->idle_steps < kStalledSteps) {
-      ++sample.prefix_wait_steps;
+      sample.prefix_wait_steps = block > sample.prefix_wait_block ? 0 : sample.prefix_wait_steps + 1;
+      sample.prefix_wait_block = block;
       return true;
     }
   }

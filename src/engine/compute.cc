@@ -44,7 +44,7 @@ void Engine::Impl::compute() {
         {.tokens = step.tokens, .sequences = step.sequences, .logit_rows = step.logit_rows, .trace = {}},
         pass.under_way() ? parts.decode_workspace : parts.workspace, reinterpret_cast<float*>(hidden.data()));
   }
-  pass_us.reset();
+  pass_advanced = false;
   if (pass.under_way()) advance_pass();
   ++totals.steps;
 }
@@ -59,7 +59,7 @@ void Engine::Impl::commit() {
     most = std::max(most, peers);
   }
   const KvCacheStats kv = cache->stats();
-  if (kv.active_bytes == 0) return;
+  if (kv.active_bytes == 0 || pass.under_way()) return;  // what is reserved would count as waste
   const double waste = static_cast<double>(kv.active_bytes - kv.live_bytes) / static_cast<double>(kv.active_bytes);
   waste_sum += waste;
   ++waste_steps;
@@ -104,7 +104,7 @@ void Engine::Impl::choose() {
 
 // A step that advanced a cut pass says nothing of decodes alone: its decodes find the caches full of something else.
 void Engine::Impl::observe_step() {
-  if (pass_us) return;
+  if (pass_advanced) return;
   const StepKind kind = plan.decodes_only && step.tokens.size() == step.logit_rows.size() ? StepKind::decodes
                         : plan.decodes > 0                                                ? StepKind::mixed
                                                                                           : StepKind::prefills;

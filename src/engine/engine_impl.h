@@ -153,13 +153,21 @@ struct Engine::Impl {
   struct CutPass {
     Rows rows;
     uint32_t layers_done = 0, steps = 0;
-    uint64_t us = 0;
+    double us = 0.0;
+    bool whole = true;  // nobody left it
     bool under_way() const { return !rows.entries.empty(); }
+    void clear() {
+      rows.entries.clear();
+      layers_done = steps = 0;
+      us = 0.0;
+      whole = true;
+    }
   };
   CutPass pass;
   Slab hidden, logits;
   uint64_t step_start_us = 0, step_end_us = 0;
-  std::optional<uint64_t> pass_us;  // of this step, where it advanced the cut pass
+  bool pass_advanced = false;   // by this step
+  bool pass_abandoned = false;  // since the last one was begun
   std::unordered_map<uint64_t, std::vector<std::pair<BlockHash, const Sample*>>> computing;  // by event_id
   std::vector<std::unique_ptr<RequestState>> arrived;
   std::vector<RequestId> cancelled;

@@ -86,6 +86,20 @@ TEST(Engine, HitEqualsCold) {
   expect_right(request, *salted, "salted");
 }
 
+// It takes more steps than anybody waits for one block, but blocks keep coming.
+TEST(Engine, WhoWaitsForALongPrefixWaitsToItsEnd) {
+  FakeEngine fake({.options = {.max_num_batched_tokens = 8}});
+  Request first = fake_request(fake_prompt(3600, 30), 3), second = first;
+  second.prompt.resize(3620, 5);
+  const RequestId first_id = fake.submit(first), second_id = fake.submit(second);
+  while (!fake.results.contains(first_id)) fake->step();
+  EXPECT_GT(fake->stats().steps, 400u);
+  fake.run();
+  EXPECT_EQ(fake.results[second_id].cached_tokens, 3600u);
+  expect_right(first, fake.results[first_id], "who came first");
+  expect_right(second, fake.results[second_id], "who waited");
+}
+
 TEST(Engine, SecondColdRequestWaitsForTheSharedPrefix) {
   FakeEngine fake({.options = {.max_num_batched_tokens = 32}});
   std::vector<TokenId> first = fake_prompt(96, 4), second = first;

@@ -103,7 +103,7 @@ void Engine::Impl::poison(const std::string& what) {
   ++totals.internal_errors;
   const Error error{ErrorCode::internal, "a step failed by a bug in this program: " + what};
   step.entries.clear();
-  pass.rows.entries.clear();
+  pass.clear();
   beams_ready.clear();
   std::vector<RequestState*> touched;
   for (const auto& [id, request] : requests) {

@@ -40,7 +40,9 @@ struct Sample {
   uint32_t preemptions = 0;
   uint64_t computed_before = 0;  // tokens that were computed once already, by this sample or the one it was forked from
   uint32_t idle_steps = 0;       // steps since it last advanced
-  uint32_t prefix_wait_steps = 0;       // waited for another request to compute the same prefix
+  // Waits for another request to compute the same prefix: how many blocks of it were there last, and steps since then.
+  uint64_t prefix_wait_block = 0;
+  uint32_t prefix_wait_steps = 0;
   std::optional<uint64_t> held_before;  // preempted: tokens that it held then
   // Its place in the queues: the request's priority, one less for every while that it has waited so far. As of its
   // last admission once it runs; always 0 under fcfs.

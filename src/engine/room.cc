@@ -1,5 +1,6 @@
 // Blocks for the step that begins, and who gives way when there are none: reservation, preemption.
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "engine/engine_impl.h"
@@ -30,7 +31,7 @@ void Engine::Impl::plan_step() {
     if (sample.state != SampleState::running || !reserve(sample, count)) continue;  // it gave way
     step.entries.push_back({&sample, chunk.first, count});
   }
-  if (plan.cut) begin_pass();
+  if (plan.cut && !std::exchange(pass_abandoned, false)) begin_pass();
   plan.decodes_only = plan.decodes_only && !pass.under_way();
 }
 
@@ -77,8 +78,10 @@ Sample* Engine::Impl::pick_victim(const Sample* needy) const {
     const bool holds_blocks = sample->sequence.length() + sample->sequence.reserved() > 0;
     if (!holds_blocks && sample != needy) continue;
     const uint64_t computed = sample->sequence.length();
+    // Of a pass under way as many of its tokens as layers are done.
+    const uint64_t under_way = uint64_t{sample->sequence.reserved()} * pass.layers_done / parts.model->layers();
     const uint64_t kept = parts.options.enable_prefix_caching ? computed / block_tokens() * block_tokens() : 0;
-    candidates.push_back({sample->level, sample->preemptions, computed - kept, sample->request->id});
+    candidates.push_back({sample->level, sample->preemptions, computed - kept + under_way, sample->request->id});
     samples.push_back(sample);
   }
   const std::optional<size_t> chosen = Scheduler::victim(candidates);

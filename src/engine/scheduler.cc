@@ -17,6 +17,7 @@ namespace {
 constexpr uint64_t kPassTokens = 64;  // of prompts at least, in one step or, where they take too long, cut over several
 constexpr uint64_t kPrefillShare = 16;             // of one whose turn it is, at most
 constexpr uint64_t kUnmeasuredPrefillTokens = 64;  // of mixed steps before the first decode-only step was measured
+constexpr double kFilled = 0.9;  // of what prompts may take of a step: a pass is cut between layers only
 constexpr double kStepFactor = 2.9;
 constexpr uint64_t kAdvanceEvery = 4;
 constexpr uint32_t kPreemptionsEach = 2;
@@ -122,18 +123,25 @@ struct Allowance {
   double limit_us;
 };
 
-// Beside decodes of a known cost. `first` is the prefill that waited longest.
-void limit_prefills(const Draft& draft, size_t first, uint64_t served, const CostModel& cost, double decodes_us,
-                    double prefill_us, Allowance& allowed) {
+// Beside decodes of a known cost.
+void limit_prefills(const Draft& draft, std::span<const size_t> by_wait, uint64_t served, const CostModel& cost,
+                    double decodes_us, double prefill_us, Allowance& allowed) {
   allowed.floor = std::min(allowed.room, std::max(kPassTokens, served));
   // What has to be cut fills the last of its steps too.
-  const StepWork least = draft.with(first, std::min(draft.left(first), allowed.floor));
+  StepWork least = draft.work;
+  for (size_t k = 0; k < by_wait.size() && least.tokens < draft.work.tokens + allowed.floor; ++k) {
+    const uint64_t left = draft.work.tokens + allowed.floor - least.tokens;
+    const uint64_t count = std::min(draft.left(by_wait[k]), left);
+    least.tokens += count;
+    least.context += chunk_context(draft.loads[by_wait[k]].computed, count);
+  }
   const double least_us = cost.estimate(least) - decodes_us;
-  if (prefill_us > 0.0 && least_us > prefill_us) {
-    allowed.limit_us = decodes_us + std::ceil(least_us / prefill_us) * prefill_us;
+  const double filled_us = kFilled * prefill_us;
+  if (filled_us > 0.0 && least_us > prefill_us) {
+    allowed.limit_us = decodes_us + std::ceil(least_us / filled_us) * filled_us;
   }
   const uint64_t most = std::min(allowed.room, kPrefillShare * served);
-  allowed.share = std::max(allowed.floor, within_time(draft, first, most, cost, allowed.limit_us));
+  allowed.share = std::max(allowed.floor, within_time(draft, by_wait.front(), most, cost, allowed.limit_us));
 }
 
 void add_prefills(Draft& draft, std::span<const size_t> prefills, std::span<const size_t> by_wait, uint64_t served,
@@ -181,7 +189,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
     // A step of decodes alone, now and then, for the cost model to see, where that delays no prefill's turn.
     const bool due = options_.max_step_us <= 0.0 && cost.decode_due() && loads[by_wait.front()].idle_steps == 0;
     if (due) allowed.room = 0;
-    limit_prefills(draft, by_wait.front(), served, cost, decodes_us, plan.prefill_us, allowed);
+    limit_prefills(draft, by_wait, served, cost, decodes_us, plan.prefill_us, allowed);
   }
   add_prefills(draft, prefills, by_wait, served, cost, allowed);
 

@@ -80,19 +80,21 @@ TEST(Scheduler, DecodesBoundTheStepInTime) {
   EXPECT_EQ(count_of(plan, 24), 94u);
   EXPECT_FALSE(plan.cut);
   EXPECT_NEAR(plan.prefill_us, 7000.0 - 2224.24, 1e-6);
-  // Where 64 tokens do not fit they are cut; two steps of 2775.8 us each hold 109 (5450 us and 0.01 x 5995).
+  // Where 64 tokens do not fit they are cut; two steps of 2775.8 us each, nine
+  // tenths full, hold 98 (4900 us and 0.01 x 4851).
   plan = plan_of(loads, cost, {.max_step_us = 5000.0});
-  EXPECT_EQ(count_of(plan, 24), 109u);
+  EXPECT_EQ(count_of(plan, 24), 98u);
   EXPECT_TRUE(plan.cut);
   EXPECT_NEAR(plan.prefill_us, 5000.0 - 2224.24, 1e-6);
   plan = plan_of(loads, cost, {.max_step_us = 1.0});
   EXPECT_EQ(count_of(plan, 24), 64u);
   EXPECT_TRUE(plan.cut);
   EXPECT_EQ(plan.prefill_us, 0.0);
-  // Deep prefills are dearer: one token takes 50 us and 0.01 for each of 20,000 keys, 64 take 4 steps of 4226 us.
+  // Deep prefills are dearer: one token takes 50 us and 0.01 for each of 20,000 keys, 64 take 5 steps of nine tenths of
+  // 4226 us.
   loads[24] = prefill(400, 20000);
   plan = plan_of(loads, cost);
-  EXPECT_EQ(count_of(plan, 24), 67u);
+  EXPECT_EQ(count_of(plan, 24), 75u);
   EXPECT_TRUE(plan.cut);
   loads[24] = prefill(20, 20000);  // 20 tokens: 1000 us, and 0.01 for each of 400,210 keys
   plan = plan_of(loads, cost);
@@ -111,6 +113,18 @@ TEST(Scheduler, DecodesAloneLeaveTimeForPrompts) {
   EXPECT_FALSE(plan.cut);
   EXPECT_NEAR(plan.prefill_us, 1.9 * (1000.0 + 100.0 + 0.01 * 202), 1e-6);
   EXPECT_EQ(plan_of({prefill(100)}, cost).prefill_us, std::numeric_limits<double>::infinity());
+}
+
+// One token decodes: 1050.01 us alone, so prompts get 1.9 times that, 1995 us. The 64 tokens that go on are 3 of one
+// prompt and 61 of the other: two steps' worth, of which 71 fill nine tenths (3 x 50, 68 x 50 and 0.01 x 2346).
+TEST(Scheduler, TheEndOfOnePromptAndAnotherFillTheStepsThatTheyAreCutInto) {
+  const ScriptedCost cost;
+  SequenceLoad ending = prefill(3);
+  ending.idle_steps = 2;
+  const StepPlan plan = plan_of({decode(0), prefill(8000), ending}, cost);
+  EXPECT_TRUE(plan.cut);
+  EXPECT_EQ(count_of(plan, 2), 3u);
+  EXPECT_EQ(count_of(plan, 1), 68u);
 }
 
 TEST(Scheduler, NowAndThenAStepOfDecodesAloneIsMeasured) {

@@ -2,6 +2,7 @@
 // Scheduler::plan.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -40,6 +41,26 @@ struct StepPlan {
     std::vector<size_t> decodes, prefills, by_wait;
     std::vector<std::pair<uint32_t, bool>> turns;
   } workings;
+};
+
+// What a step does of a pass that is cut: a layer, or so many that no pass takes more than kMostPassSteps steps,
+// whatever they take; then one more as long as it is likely to be within the budget.
+inline constexpr uint32_t kMostPassSteps = 32;
+class LayerBudget {
+ public:
+  LayerBudget(uint32_t layers, double budget_us)
+      : least_((layers + kMostPassSteps - 1) / kMostPassSteps), budget_us_(budget_us) {}
+  bool holds_another() const { return done_ < least_ || spent_us_ + layer_us_ <= budget_us_; }
+  void took(double us) {
+    ++done_;
+    spent_us_ += us;
+    layer_us_ = std::max(layer_us_, us);
+  }
+  double spent_us() const { return spent_us_; }
+
+ private:
+  uint32_t least_, done_ = 0;
+  double budget_us_, spent_us_ = 0.0, layer_us_ = 0.0;  // the last: of the dearest layer so far
 };
 
 // Keys that `count` rows from position `first` on attend.

@@ -15,7 +15,7 @@ namespace kvarto {
 namespace {
 
 constexpr uint64_t kPrompt = 8000, kStreamDepth = 300;
-constexpr uint32_t kLayers = 30, kMostSteps = 32;
+constexpr uint32_t kLayers = 30;
 
 struct Machine {
   double step_us, row_us, small_row_us, logit_row_us, key_us;
@@ -89,20 +89,16 @@ class Play {
   double advance_pass() {
     const StepWork work = work_of({&pass_, 1});
     const double layer_us = pass_us({&pass_, 1}, work) / kLayers * (0.96 + 0.08 * noise());
-    const uint32_t least = layers_done_ + (kLayers + kMostSteps - 1) / kMostSteps;
-    double spent_us = 0.0;
-    while (layers_done_ < kLayers && (layers_done_ < least || spent_us + layer_us <= plan_.prefill_us)) {
-      spent_us += layer_us;
-      ++layers_done_;
-    }
-    pass_us_ += spent_us;
+    LayerBudget budget(kLayers, plan_.prefill_us);
+    for (; layers_done_ < kLayers && budget.holds_another(); ++layers_done_) budget.took(layer_us);
+    pass_us_ += budget.spent_us();
     ++pass_steps_;
     if (layers_done_ == kLayers) {
       cost_.observe({work.tokens, work.context, 0}, pass_us_, StepKind::mixed, pass_steps_);
       advance(pass_);
       pass_.count = 0;
     }
-    return spent_us;
+    return budget.spent_us();
   }
   double noise() {  // in [0, 1), the same in every run
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;

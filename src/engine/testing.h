@@ -65,7 +65,10 @@ class FakeModel : public Model {
       computed_rows += batch.tokens.size();
       if (before_forward) before_forward(batch);
     }
-    parts += range.end - range.first < layers();
+    if (range.end - range.first < layers()) {
+      ++parts;
+      if (range.first > 0 && before_later_part) before_later_part();
+    }
     if (clock != nullptr) clock->now += (range.end - range.first) * (500 + 50 * batch.tokens.size());
     // One layer after the other: raw tiles of blocks that this step fills hold one layer at a time. What rows saw in
     // the layers before is kept by position, as those of a sequence that leaves a pass go.
@@ -107,6 +110,7 @@ class FakeModel : public Model {
   mutable uint64_t forwards = 0, computed_rows = 0;
   mutable uint64_t parts = 0;  // runs that were not of all layers
   std::function<void(const Batch&)> before_forward;
+  std::function<void()> before_later_part;  // of a pass that is cut: not its first
   std::optional<TokenId> poison_token;
   uint64_t logits_us = 0;
   std::shared_ptr<ScriptedClock> clock;  // runs 1 ms per step and 0.1 ms per row

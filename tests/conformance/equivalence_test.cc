@@ -165,13 +165,15 @@ void check_batch_and_threads(const Setting& s) {
   EXPECT_EQ(solo->info().threads, 1);
 }
 
-// Prompts that enter beside a stream, with no time for them: a layer or a few in each step, in several passes.
-void check_cut_passes(const Setting& s) {
+// Prompts that enter beside a stream, with no time or little for them: a layer or a few in each step, in several
+// passes.
+void check_cut_passes(const Setting& s, double max_step_ms) {
   EngineOptions options = options_for(s);
-  options.max_step_ms = 0.001;
+  options.max_step_ms = max_step_ms;
+  options.max_num_seqs = 3;
   const auto cut = load(s, options);
   const auto plain = load(s, options_for(s));
-  const Request stream = request(random_ids(20, plain->info().vocabulary, 200), s.slow ? 60 : 120);
+  const Request stream = request(random_ids(20, plain->info().vocabulary, 200), s.slow ? 100 : 120);
   const Request prompts[] = {request(random_ids(150, plain->info().vocabulary, 201), 8),
                              request(random_ids(70, plain->info().vocabulary, 202), 8)};
   std::vector<RequestResult> results(3);
@@ -185,7 +187,9 @@ void check_cut_passes(const Setting& s) {
   submit(prompts[1], 2);
   while (cut->step()) {
   }
-  EXPECT_GE(cut->stats().cut_passes, 3u);
+  if (max_step_ms < 0.01) {  // otherwise the machine's speed decides
+    EXPECT_GE(cut->stats().cut_passes, 3u);
+  }
   EXPECT_EQ(cut->cache().audit(), "");
   expect_same(run_one(*plain, stream), results[0], "the stream");
   for (size_t i = 0; i < 2; ++i) expect_same(run_one(*plain, prompts[i]), results[i + 1], "a cut prompt");
@@ -266,7 +270,8 @@ void check_windows(const Setting& s) {
 void check_all(const Setting& s) {
   check_hit_equals_cold(s);
   check_chunks(s);
-  check_cut_passes(s);
+  check_cut_passes(s, 0.001);
+  check_cut_passes(s, 20.0);
   check_batch_and_threads(s);
   check_preemption(s);
   check_samples(s);
@@ -313,7 +318,7 @@ class Equivalence : public ::testing::TestWithParam<Setting> {};
 TEST_P(Equivalence, HitEqualsCold) { check_hit_equals_cold(GetParam()); }
 TEST_P(Equivalence, ChunkedEqualsWhole) { check_chunks(GetParam()); }
 TEST_P(Equivalence, BatchedOnTwoThreadsEqualsAloneOnOne) { check_batch_and_threads(GetParam()); }
-TEST_P(Equivalence, CutPassesEqualWholeOnes) { check_cut_passes(GetParam()); }
+TEST_P(Equivalence, CutPassesEqualWholeOnes) { check_cut_passes(GetParam(), 0.001); }
 TEST_P(Equivalence, PreemptedEqualsUndisturbed) { check_preemption(GetParam()); }
 TEST_P(Equivalence, SamplesEqualSingleRuns) { check_samples(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Tiny, Equivalence, ::testing::ValuesIn(tiny_settings()), setting_name);
