@@ -19,7 +19,7 @@ Ends    a: stream, n 2, may generate 64: 40 prompt tokens, none cached, 3 and 2 
            10.0, its token 10.1, over 10.2.
         c: failed before it was scheduled: 20 prompt tokens, might generate 8; arrived 10.0, over 10.5.
         d, e, f: cancelled while decoding (a stream), in prefill, in the queue; one more given up before the engine.
-Refused 2 for queued requests, 1 for queued tokens.
+Refused 2 for queued requests, 1 for queued tokens, 3 because nobody had room to read them.
 Lives   one block used again after 0.5 s, one replaced after 10 s, the last 3 of them unused.
 """
 import math
@@ -163,6 +163,7 @@ def totals():
 
     counter("kvarto:steps", 9)
     counter("kvarto:computed_prompt_tokens", 88)
+    counter("kvarto:cut_passes", 8)
     gauge("kvarto:queued_tokens", 70)
     counter("kvarto:preempted_tokens", 90)
     for how, samples in (("from_cache", 3), ("in_part", 2), ("recomputed", 1)):

@@ -188,7 +188,8 @@ sanitized() {
 
 stage_asan() {
   ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    sanitized asan test_base test_format test_ops test_text test_codec test_kv test_engine test_conformance
+    sanitized asan test_base test_format test_ops test_text test_codec test_http test_kv test_engine test_server \
+      test_conformance
 }
 
 stage_tsan() {

@@ -12,6 +12,7 @@ namespace kvarto {
 
 class RecordedExchange : public HttpExchange {
  public:
+  explicit RecordedExchange(ServerRequest request = {}) : request_(std::move(request)) {}
   const ServerRequest& request() const override { return request_; }
   void reply(ServerReply reply) override { written += reply.body; }
   void start(ServerReply head) override {
@@ -31,7 +32,7 @@ class RecordedExchange : public HttpExchange {
   bool broken = false;  // the next start() throws
 
  private:
-  ServerRequest request_;
+  const ServerRequest request_;
 };
 
 }  // namespace kvarto

@@ -69,8 +69,10 @@ void Server::Impl::generate(ApiRoute route, const Exchange& exchange) {
     prepare(route, exchange, arrival_us, std::move(ticket));
   };
   const auto no_room = [this, exchange, generates] {
-    if (generates) --preparing;
-    metrics->rejected(Rejection::text_queue);
+    if (generates) {  // else there was nothing to admit
+      --preparing;
+      metrics->rejected(Rejection::text_queue);
+    }
     answer(exchange, error_reply(overloaded("Too many requests wait to be read; retry later or elsewhere", 1)));
   };
   const size_t bytes = exchange->request().body.size();

@@ -178,6 +178,7 @@ MetricsSnapshot make_snapshot() {
   s.engine.waiting = 2;
   s.engine.queued_tokens = 70;
   s.engine.steps = 9;
+  s.engine.cut_passes = 8;
   s.engine.preemptions = 6;
   s.engine.recomputed_tokens = 26;
   s.engine.preempted_tokens = 90;

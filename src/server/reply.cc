@@ -81,6 +81,7 @@ Reply::Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared
       shown_(prompts_.size()),
       cached_tokens_(prompts_.size()),
       scores_(prompts_.size()),
+      unscored_(prompts_.size(), options_.n),
       open_(prompts_.size(), options_.n),
       running_(static_cast<uint32_t>(prompts_.size())) {
   choices_.reserve(prompts_.size() * options_.n);
@@ -100,7 +101,7 @@ void Reply::take(EngineEvent event) {
   }
   if (done_ || !options_.stream) return;
   cached_tokens_[event.prompt] = event.cached_tokens;
-  if (!event.prompt_logprobs.empty()) scores_[event.prompt] = std::move(event.prompt_logprobs);
+  if (scores_prompt() && !event.prompt_logprobs.empty()) scores_[event.prompt] = std::move(event.prompt_logprobs);
   Choice& choice = choice_of(event);
   choice.pending_text += event.text;
   if (event.token) {
@@ -115,6 +116,12 @@ void Reply::take(EngineEvent event) {
   if (event.finish != FinishReason::none) return end_choice(choice, event);
   if (choice.generated > 1 && choice.pending < options_.stream_interval) return;
   send_pending(choice, nullptr);
+}
+
+size_t Reply::scores_kept() const {
+  size_t kept = 0;
+  for (const std::vector<PromptLogprob>& scores : scores_) kept += scores.capacity();
+  return kept;
 }
 
 void Reply::start_stream() {
@@ -225,6 +232,7 @@ void Reply::send_pending(Choice& choice, const SampleResult* end) {
     const bool ended = results_[prompt] != nullptr;
     put_prompt_logprobs(engine_, options_.choice, ended ? results_[prompt]->prompt_logprobs : scores_[prompt],
                         shown["logprobs"]);
+    if (--unscored_[prompt] == 0) scores_[prompt] = std::vector<PromptLogprob>();
   }
   shown["finish_reason"] = end == nullptr ? Json(nullptr) : Json(choice.finish_name(end->finish));
   // As vLLM has them: completions name these in every chunk, chats the reason only at the end.
@@ -306,7 +314,7 @@ void Reply::refuse(const ApiError& error) {
 
 void Reply::break_off(const ApiError& error) {
   done_ = true;
-  if (broken_off_) broken_off_();  // first: writing the error may fail as well
+  broken_off_();  // first: writing the error may fail as well
   fail_with(error);
 }
 

@@ -68,7 +68,7 @@ class Reply {
   // it has not.
   Reply(ReplyOptions options, std::vector<ReplyPrompt> prompts, std::shared_ptr<HttpExchange> exchange,
         const Engine& engine, std::function<void(uint32_t prompt, const RequestResult&)> finished,
-        std::function<void()> first_output, std::function<void()> broken_off = {});
+        std::function<void()> first_output, std::function<void()> broken_off);
 
   void take(EngineEvent event);
   // Before anything came: the whole reply is this error.
@@ -80,6 +80,8 @@ class Reply {
   bool done() const { return done_; }
   const ReplyOptions& options() const { return options_; }
   uint64_t last_write_us() const { return last_write_us_; }
+  // Tests: room taken by log-probabilities of prompts which wait for choices that have not shown them.
+  size_t scores_kept() const;
 
  private:
   Choice& choice_of(const EngineEvent& event) { return choices_[event.prompt * options_.n + event.sample]; }
@@ -108,7 +110,8 @@ class Reply {
   const std::function<void()> first_output_, broken_off_;
   std::vector<bool> shown_;                              // [prompts] some output of it was written
   std::vector<uint64_t> cached_tokens_;                  // [prompts] as far as is known
-  std::vector<std::vector<PromptLogprob>> scores_;       // [prompts] where scores_prompt()
+  std::vector<std::vector<PromptLogprob>> scores_;       // [prompts] where scores_prompt(), until all have shown them
+  std::vector<uint32_t> unscored_;                       // [prompts] choices that have not
   std::vector<uint32_t> open_;                           // [prompts] choices that are not at their end
   std::vector<Choice> choices_;                          // [prompts * n]
   std::vector<std::unique_ptr<RequestResult>> results_;  // [prompts], null while running

@@ -42,7 +42,7 @@ struct Streamed {
         options,
         std::vector<ReplyPrompt>(prompts, ReplyPrompt{.text = std::make_shared<std::string>(options.echo ? "abc" : ""),
                                                       .ids = std::make_shared<std::vector<TokenId>>(3, 1)}),
-        exchange, *engine, [](uint32_t, const RequestResult&) {}, [] {});
+        exchange, *engine, [](uint32_t, const RequestResult&) {}, [] {}, [] {});
   }
   void token(uint32_t prompt, uint32_t sample, const std::string& text, FinishReason finish = FinishReason::none,
              const std::string& stop = "") {
@@ -137,6 +137,8 @@ TEST(Reply, AStreamedEchoWithLogprobsBeginsWithThePrompt) {
       event.finish = finish;
       if (finish == FinishReason::none && s == 0) event.prompt_logprobs = scores;
       stream.reply->take(std::move(event));
+      const bool all_have_them = finish != FinishReason::none || s == 1;
+      EXPECT_EQ(stream.reply->scores_kept() == 0, all_have_them) << s;
     }
     if (finish != FinishReason::none) continue;
     ASSERT_EQ(stream.choices().size(), 2u) << "nothing waits for the result";
@@ -162,6 +164,25 @@ TEST(Reply, AStreamedEchoWithLogprobsBeginsWithThePrompt) {
     EXPECT_EQ(text, "abcAA") << s;
     EXPECT_EQ(values, Json::parse("[null,-1.5,-2.5,-0.25,-0.25]")) << s;
     EXPECT_EQ(offsets, Json::parse("[0,1,2,3,4]")) << s;
+  }
+}
+
+// As long as a stream may run.
+TEST(Reply, LogprobsOfThePromptThatNoChunkShowsAreNotKept) {
+  ReplyOptions no_echo, no_logprobs, chat;
+  no_logprobs.echo = chat.echo = true;
+  no_echo.choice.logprobs = chat.choice.logprobs = 0;
+  chat.chat = chat.choice.chat = true;
+  for (const ReplyOptions& options : {no_echo, no_logprobs, chat}) {
+    Streamed stream(1, 1, options);
+    EngineEvent event;
+    event.token = 65;
+    event.text = "A";
+    if (options.choice.logprobs) event.logprob = -0.25f;
+    event.prompt_logprobs = {{.token = 97}, {.token = 98, .logprob = -1.5f}};
+    stream.reply->take(std::move(event));
+    ASSERT_FALSE(stream.choices().empty());
+    EXPECT_EQ(stream.reply->scores_kept(), 0u) << options.chat << options.echo;
   }
 }
 

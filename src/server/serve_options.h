@@ -94,7 +94,7 @@ struct ServeOptions {
   bool dashboard_text = false;
   bool load_tracking = false;
   HealthLimits health;
-  TextLimits text_limits;
+  TextLimits text_limits, long_text_limits;  // of the thread that reads bodies, and of the one for long ones
   KvEventsOptions kv_events;
   CacheConfigOptions cache_config;
   bool kv_cache_metrics = false;

@@ -185,6 +185,9 @@ Status Server::health() const { return impl_->engine().health(); }
 void Server::stall(uint64_t us) {
   if (impl_->thread != nullptr) impl_->thread->stall(us);
 }
+void Server::take(std::shared_ptr<HttpExchange> exchange) {
+  impl_->http->post([s = impl_.get(), exchange = std::move(exchange)] { s->handle(exchange); });
+}
 
 Server::Impl::Impl(ServeOptions serve_options) : options(normal(std::move(serve_options))), started(unix_seconds()) {}
 
@@ -222,7 +225,7 @@ Status Server::Impl::start() {
   ASSIGN_OR_RETURN(http, HttpServer::start(
                              http_options(), [this](Exchange exchange) { handle(exchange); }, refusal));
   events = std::make_unique<EventQueue>([this] { http->post([this] { events->drain(); }); });
-  long_texts = std::make_unique<TextThread>();
+  long_texts = std::make_unique<TextThread>(options.long_text_limits);
   texts = std::make_unique<TextThread>(options.text_limits);
   http->post([this] { look_after(); });
   return {};

@@ -39,6 +39,8 @@ class Server {
   bool drain(std::chrono::milliseconds limit);
   // Tests: the engine's thread sleeps so long before each step.
   void stall(uint64_t us);
+  // Tests: a request that did not come over HTTP, so that writing its reply can be made to fail.
+  void take(std::shared_ptr<HttpExchange> exchange);
 
   struct Impl;  // server_impl.h
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "engine/testing.h"
 #include "http/testing.h"
+#include "server/exchange_testing.h"
 #include "server/scripted_engine.h"
 #include "server/server_testing.h"
 
@@ -225,16 +226,60 @@ TEST_F(ServerLife, AModelWithoutAChatTemplateCompletesTexts) {
   server_.reset();  // before what the engine uses
 }
 
+// By either thread. An admission is rejected only where something was to be admitted.
 TEST_F(ServerLife, WhatNobodyHasRoomToReadIsRefused) {
-  ServeOptions options;
-  options.text_limits.works = 0;
-  listen(options);
-  serve(scripted_engine(R"({"answers": [{"pieces": ["a"]}]})", {}));
-  const Answer refused = ask(completion(R"({"prompt": "x"})"));
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_FALSE(refused.value("Retry-After").empty());
-  EXPECT_EQ(value_of(get("/metrics").body, R"(vllm:admission_rejections_total{model_name="tiny",reason="text_queue"})"),
-            "1.0");
+  constexpr const char* kRejected = R"(vllm:admission_rejections_total{model_name="tiny",reason="text_queue"})";
+  for (const bool is_long : {false, true}) {
+    ServeOptions options;
+    (is_long ? options.long_text_limits : options.text_limits).works = 0;
+    listen(options);
+    serve(scripted_engine(R"({"answers": [{"pieces": ["a"]}]})", {}));
+    const std::string body = R"({"prompt": ")" + std::string(is_long ? 300'000u : 1u, 'x') + R"("})";
+    for (const char* path : {"/tokenize", "/detokenize"}) {
+      EXPECT_EQ(ask(http_testing::post(path, body, "Content-Type: application/json\r\n")).status, 503) << path;
+    }
+    EXPECT_EQ(value_of(get("/metrics").body, kRejected), "0.0") << is_long;
+    const Answer refused = ask(completion(body));
+    EXPECT_EQ(refused.status, 503) << is_long;
+    EXPECT_FALSE(refused.value("Retry-After").empty());
+    EXPECT_EQ(value_of(get("/metrics").body, kRejected), "1.0") << is_long;
+    EXPECT_EQ(ask(completion(R"({"prompt": "x", "max_tokens": 1})")).status, is_long ? 200 : 503);
+    EXPECT_TRUE(server_->drain(std::chrono::hours(1))) << "it is not counted as running";
+  }
+}
+
+// Its client is there, and nothing can be written to it, the error neither.
+class BrokenExchange : public RecordedExchange {
+ public:
+  using RecordedExchange::RecordedExchange;
+  void start(ServerReply) override { throw std::runtime_error("planted"); }
+  bool write(std::string) override { throw std::runtime_error("planted"); }
+};
+
+// Left alone it would come to its 8000 tokens, which is no abort.
+TEST_F(ServerLife, AnAnswerThatCannotBeWrittenStopsTheEngine) {
+  listen({});
+  serve(scripted_engine(kEndless, {}));
+  ServerRequest request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.headers = {{"Content-Type", "application/json"}};
+  request.body = R"({"prompt": ["x", "y"], "stream": true, "max_tokens": 8000})";
+  server_->take(std::make_shared<BrokenExchange>(std::move(request)));
+  const auto aborted = [&] {
+    return value_of(get("/metrics").body, R"(vllm:request_success_total{engine="0",finished_reason="abort")");
+  };
+  ASSERT_TRUE(eventually([&] { return aborted() == "2.0"; })) << aborted();
+  Answer metrics;
+  EXPECT_TRUE(eventually([&] {
+    metrics = get("/metrics");
+    return value_of(metrics.body, "vllm:num_requests_running{") == "0.0";
+  }));
+  // The other prompt may not have been scheduled yet.
+  const std::string decoding =
+      value_of(metrics.body, R"(kvarto:aborted_requests_total{engine="0",model_name="tiny",state="decode")");
+  EXPECT_TRUE(decoding == "1.0" || decoding == "2.0") << decoding;
+  EXPECT_EQ(value_of(metrics.body, R"(vllm:request_success_total{engine="0",finished_reason="length")"), "0.0");
   EXPECT_TRUE(server_->drain(std::chrono::hours(1))) << "it is not counted as running";
 }
 
