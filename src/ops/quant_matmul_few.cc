@@ -18,7 +18,7 @@ namespace {
 #if HWY_TARGET == HWY_AVX3_DL
 constexpr int kRows = kSanitized ? 1 : 8;
 #elif HWY_TARGET == HWY_AVX2
-constexpr int kRows = kSanitized ? 1 : 2;
+constexpr int kRows = kSanitized ? 1 : 4;
 #else
 constexpr int kRows = 1;
 #endif
