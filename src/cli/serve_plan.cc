@@ -156,6 +156,10 @@ Result<ServePlan> plan_serve(const GgufFile& file, const ServeFlags& flags) {
                                                         .layout = &layout}));
   out.options.kv_cache_memory_bytes = out.pool.bytes;
   out.options.touch_kv = out.pool.asked;
+  // More than there is gets refused before anything is made in that size.
+  if (out.pool.bytes > first->available_bytes) {
+    ASSIGN_OR_RETURN(out.plan, plan_for(file, config, layout, out.options));
+  }
   const uint64_t longest = longest_that_fits(layout, out.pool.bytes, out.options.max_num_batched_tokens, most);
   RETURN_IF_ERROR(settle_length(flags, config, layout, longest, out));
   ASSIGN_OR_RETURN(out.plan, plan_for(file, config, layout, out.options));

@@ -113,6 +113,17 @@ TEST_F(PlanServe, LengthsThatThePoolCannotHoldAreRefusedWithTheLargest) {
   EXPECT_TRUE(fits->options.touch_kv);
 }
 
+// A G that became a T, or worse: a message, and not what such a pool's records would take.
+TEST_F(PlanServe, PoolsBeyondAllMemoryAreRefusedAtOnce) {
+  for (const size_t bytes : {size_t{10} << 40, size_t{1000} << 40}) {
+    ServeFlags flags;
+    flags.memory.kv_bytes = bytes;
+    const Result<ServePlan> plan = plan_serve(*file, flags);
+    ASSERT_FALSE(plan);
+    EXPECT_NE(plan.error().message.find("give at most"), std::string::npos) << plan.error().message;
+  }
+}
+
 TEST_F(PlanServe, AutoFitsTheLength) {
   ServeFlags flags;
   flags.fit_max_model_len = true;

@@ -88,19 +88,6 @@ uint64_t kept_for_prefills(std::span<const SequenceLoad> loads, std::span<const 
       std::count_if(turns.begin(), turns.begin() + first, [](const auto& turn) { return turn.second; }));
 }
 
-// The `served` prefills that waited longest get a share of their own.
-uint64_t add_shares(Draft& draft, std::span<const size_t> by_wait, uint64_t served, uint64_t floor_tokens,
-                    uint64_t max_tokens) {
-  const uint64_t share = std::clamp<uint64_t>(floor_tokens / served, 1, kPrefillShare);
-  uint64_t used = 0;
-  for (size_t k = 0; k < served && used < max_tokens; ++k) {
-    const uint64_t count = std::min({share, draft.left(by_wait[k]), max_tokens - used});
-    draft.add(by_wait[k], count);
-    used += count;
-  }
-  return used;
-}
-
 // The most tokens of load `i`, at most `cap`, that keep the step within `limit_us`.
 uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel& cost, double limit_us) {
   if (limit_us == std::numeric_limits<double>::infinity()) return cap;
@@ -117,10 +104,11 @@ uint64_t within_time(const Draft& draft, size_t i, uint64_t cap, const CostModel
 }
 
 // What prefills may take: tokens at all, of these whatever they take, of these for those whose turn it is; and the time
-// of all that is planned.
+// of a step and of all that is planned. Logits come after the last layer, all in one step: those that want them of
+// every token are never cut, and get what one step holds, or one token.
 struct Allowance {
   uint64_t room, floor, share;
-  double limit_us;
+  double step_us, limit_us;
 };
 
 // Beside decodes of a known cost.
@@ -130,6 +118,7 @@ void limit_prefills(const Draft& draft, std::span<const size_t> by_wait, uint64_
   // What has to be cut fills the last of its steps too.
   StepWork least = draft.work;
   for (size_t k = 0; k < by_wait.size() && least.tokens < draft.work.tokens + allowed.floor; ++k) {
+    if (draft.loads[by_wait[k]].every_row) continue;
     const uint64_t left = draft.work.tokens + allowed.floor - least.tokens;
     const uint64_t count = std::min(draft.left(by_wait[k]), left);
     least.tokens += count;
@@ -144,14 +133,33 @@ void limit_prefills(const Draft& draft, std::span<const size_t> by_wait, uint64_
   allowed.share = std::max(allowed.floor, within_time(draft, by_wait.front(), most, cost, allowed.limit_us));
 }
 
+// The `served` prefills that waited longest get a share of their own.
+uint64_t add_shares(Draft& draft, std::span<const size_t> by_wait, uint64_t served, const CostModel& cost,
+                    const Allowance& allowed) {
+  const uint64_t share = std::clamp<uint64_t>(allowed.share / served, 1, kPrefillShare);
+  uint64_t used = 0;
+  for (size_t k = 0; k < served && used < allowed.room; ++k) {
+    const size_t i = by_wait[k];
+    uint64_t count = std::min({share, draft.left(i), allowed.room - used});
+    if (draft.loads[i].every_row) {
+      count = std::max<uint64_t>(1, within_time(draft, i, count, cost, allowed.step_us));
+    }
+    draft.add(i, count);
+    used += count;
+  }
+  return used;
+}
+
 void add_prefills(Draft& draft, std::span<const size_t> prefills, std::span<const size_t> by_wait, uint64_t served,
                   const CostModel& cost, const Allowance& allowed) {
   if (prefills.empty() || allowed.room == 0) return;
-  uint64_t used = add_shares(draft, by_wait, served, allowed.share, allowed.room);
+  uint64_t used = add_shares(draft, by_wait, served, cost, allowed);
   for (const size_t i : prefills) {
+    const bool whole = draft.loads[i].every_row;
     const uint64_t most = std::min(draft.left(i), allowed.room - used);
-    const uint64_t floor = used < allowed.floor ? std::min(most, allowed.floor - used) : 0;
-    const uint64_t count = std::max(floor, within_time(draft, i, most, cost, allowed.limit_us));
+    const uint64_t least = whole ? (used == 0 ? 1 : 0) : used < allowed.floor ? allowed.floor - used : 0;
+    const double limit_us = whole ? allowed.step_us : allowed.limit_us;
+    const uint64_t count = std::max(std::min(most, least), within_time(draft, i, most, cost, limit_us));
     if (count == 0) continue;
     draft.add(i, count);
     used += count;
@@ -182,7 +190,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
                                                       : kStepFactor * decodes_us;
   plan.prefill_us = std::max(0.0, step_us - decodes_us);
   const uint64_t served = std::max(quarter_of(prefills.size()), kept);
-  Allowance allowed{.room = room, .floor = room, .share = room, .limit_us = step_us};
+  Allowance allowed{.room = room, .floor = room, .share = room, .step_us = step_us, .limit_us = step_us};
   if (decoding && !timed) {
     allowed.room = allowed.floor = allowed.share = std::min(room, std::max(kUnmeasuredPrefillTokens, served));
   } else if (decoding && !prefills.empty()) {
@@ -200,7 +208,9 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   plan.work = draft.work;
   plan.decodes = decodes;
   plan.decodes_only = decoding && draft.work.tokens == decodes;
-  plan.cut = timed && draft.work.tokens > decodes && cost.estimate(draft.work) > step_us;
+  const bool cuttable =
+      std::ranges::any_of(prefills, [&](size_t i) { return draft.counts[i] > 0 && !loads[i].every_row; });
+  plan.cut = timed && cuttable && cost.estimate(draft.work) > step_us;
 }
 
 std::optional<size_t> Scheduler::victim(std::span<const VictimLoad> candidates) {

@@ -291,6 +291,30 @@ TEST(Scheduler, APrefillGetsNoMoreThanItsOwnMost) {
   EXPECT_EQ(count_of(plan, 1), 30u);
 }
 
+// What comes after the last layer cannot be cut: a prompt whose every token is scored gets what a step holds. One row
+// of logits takes 300 us here, and a decode 1360.01 us, so 2.9 times that leaves 2584 us: 7 rows of 360 us, not 8.
+TEST(Scheduler, ScoredPromptsAreNeverCut) {
+  class LogitCost : public ScriptedCost {
+   public:
+    double estimate(const StepWork& work) const override {
+      return 1000.0 + 60.0 * static_cast<double>(work.tokens) + 300.0 * static_cast<double>(work.logit_rows);
+    }
+  };
+  const LogitCost cost;
+  SequenceLoad scored = prefill(100);
+  scored.every_row = true;
+  StepPlan plan = plan_of({decode(0), scored}, cost);
+  EXPECT_EQ(count_of(plan, 1), 7u);
+  EXPECT_FALSE(plan.cut);
+  // With no time at all one goes on, and beside a prompt that is cut no more than fits.
+  plan = plan_of({decode(0), scored}, cost, {.max_step_us = 1.0});
+  EXPECT_EQ(count_of(plan, 1), 1u);
+  EXPECT_FALSE(plan.cut);
+  plan = plan_of({decode(0), scored, prefill(100)}, cost);
+  EXPECT_LE(count_of(plan, 1), 7u);
+  EXPECT_GE(count_of(plan, 1), 1u);
+}
+
 // Rows with logits: of a decode, of the end of a prompt, of every token of one that is scored.
 TEST(Scheduler, ThePlanCountsLogitRows) {
   const ScriptedCost cost;
