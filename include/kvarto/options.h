@@ -31,7 +31,7 @@ struct EngineOptions {
   bool beyond_context = false;                // max_model_len may be more than the model was made for
   uint32_t max_num_seqs = 64;                 // sequences that run at once
   uint32_t max_num_batched_tokens = 512;      // tokens computed in one step, at most
-  double max_step_ms = 0.0;                   // longest step while anything decodes; 0: 2.9x the decode-only step
+  double max_step_ms = 0.0;                   // longest step while anything decodes; 0: 2.8x the slow decode-only ones
   uint32_t long_prefill_token_threshold = 0;  // most tokens of one prompt in one step; 0: no limit of its own
   // fcfs: by arrival, and requests have no priority. priority: smaller first, ties by arrival; see priority_aging_ms.
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;

@@ -92,7 +92,7 @@ std::string amx_obstacle() {
 }
 
 std::string obstacle_of(SimdTarget target) {
-  if (target > simd_limit().value_or(SimdTarget::scalar)) return std::string("ruled out by ") + kSimdLimitName;
+  if (target > simd_limit().value_or(SimdTarget::scalar)) return std::string("ruled out by ").append(kSimdLimitName);
   switch (target) {
     case SimdTarget::scalar:
       return "";

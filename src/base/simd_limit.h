@@ -7,7 +7,7 @@
 
 namespace kvarto {
 
-inline constexpr const char* kSimdLimitName = "KVARTO_MAX_SIMD";
+inline constexpr char kSimdLimitName[] = "KVARTO_MAX_SIMD";
 
 // The last target that the environment lets through. Error: it names none of the targets.
 Result<SimdTarget> simd_limit();

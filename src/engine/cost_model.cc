@@ -20,6 +20,8 @@ constexpr double kPrefillsKept = 0.25;
 constexpr uint32_t kDecodesEvery = 32;
 constexpr double kOldDecodesKept = 0.7;
 
+constexpr double kSpreadStep = 0.02, kMostSpread = 1.6;
+
 std::array<double, 4> terms(const StepWork& work) {
   return {1.0, static_cast<double>(work.tokens), static_cast<double>(work.context) * kContextScale,
           static_cast<double>(work.logit_rows)};
@@ -36,6 +38,13 @@ double OnlineCostModel::estimate(const StepWork& work) const { return times(us_,
 double OnlineCostModel::estimate_decodes(const StepWork& work) const { return times(decode_us_, terms(work)); }
 
 bool OnlineCostModel::decode_due() const { return mixed_since_decodes_ >= kDecodesEvery; }
+
+// Towards the ratio that one step in twenty exceeds, a little with each step. (After the first one there is no
+// estimate.)
+void OnlineCostModel::note_spread(double ratio) {
+  if (!decode_measured_) return;
+  decode_spread_ = std::clamp(decode_spread_ + kSpreadStep * (ratio > decode_spread_ ? 0.95 : -0.05), 1.0, kMostSpread);
+}
 
 void OnlineCostModel::Memory::fade(double kept) {
   for (int i = 0; i < kTerms; ++i) {
@@ -55,6 +64,7 @@ void OnlineCostModel::Memory::add(const Column& x, double us) {
 
 void OnlineCostModel::observe(const StepWork& work, double us, StepKind kind, uint32_t steps) {
   if (!(us > 0.0) || work.tokens == 0) return;
+  if (kind == StepKind::decodes) note_spread(us / estimate_decodes(work));
   decode_measured_ = decode_measured_ || kind == StepKind::decodes;
   if (kind == StepKind::mixed) prefills_.fade(kPrefillsKept);
   Memory& memory = kind == StepKind::decodes ? decodes_ : kind == StepKind::mixed ? mixed_ : prefills_;

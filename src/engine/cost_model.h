@@ -20,6 +20,8 @@ class CostModel {
   virtual double estimate(const StepWork& work) const = 0;
   // The same of decodes alone, by what such steps took: what their streams are used to.
   virtual double estimate_decodes(const StepWork& work) const = 0;
+  // How much longer the slow ones of such steps take, one in twenty; at least 1.
+  virtual double decode_spread() const = 0;
   // Whether a step of decodes alone has been measured: before that, no estimate of a mixed step means anything.
   virtual bool decode_measured() const = 0;
   // Whether the last one is so many mixed steps ago that it is time for another.
@@ -32,6 +34,7 @@ class OnlineCostModel : public CostModel {
  public:
   double estimate(const StepWork& work) const override;
   double estimate_decodes(const StepWork& work) const override;
+  double decode_spread() const override { return decode_spread_; }
   bool decode_measured() const override { return decode_measured_; }
   bool decode_due() const override;
   void observe(const StepWork& work, double us, StepKind kind, uint32_t steps) override;
@@ -48,10 +51,12 @@ class OnlineCostModel : public CostModel {
     void fade(double kept);
     void add(const Column& x, double us);
   };
+  void note_spread(double ratio);
   static Column solve(std::initializer_list<const Memory*> memories);
 
   Memory decodes_, mixed_, prefills_;
   Column us_{}, decode_us_{};  // per term
+  double decode_spread_ = 1.0;
   bool decode_measured_ = false;
   uint32_t mixed_since_decodes_ = 0;  // steps
 };

@@ -9,7 +9,7 @@ namespace kvarto {
 namespace {
 
 std::unique_ptr<Engine> tiny() {
-  return std::move(Engine::load(std::string(KVARTO_SOURCE_DIR) + "/tests/tiny/tiny_qwen3.gguf",
+  return std::move(Engine::load(KVARTO_SOURCE_DIR "/tests/tiny/tiny_qwen3.gguf",
                                 {.threads = 1, .kv_cache_memory_bytes = 8 << 20, .max_num_batched_tokens = 32})
                        .value());
 }

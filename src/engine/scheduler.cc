@@ -17,8 +17,8 @@ namespace {
 constexpr uint64_t kPassTokens = 64;  // of prompts at least, in one step or, where they take too long, cut over several
 constexpr uint64_t kPrefillShare = 16;             // of one whose turn it is, at most
 constexpr uint64_t kUnmeasuredPrefillTokens = 64;  // of mixed steps before the first decode-only step was measured
-constexpr double kFilled = 0.9;  // of what prompts may take of a step: a pass is cut between layers only
-constexpr double kStepFactor = 2.9;
+constexpr double kFilled = 0.9;      // of what prompts may take of a step: a pass is cut between layers only
+constexpr double kStepFactor = 2.8;  // of the slow ones of steps that only decode: gaps are held to what streams know
 constexpr uint64_t kAdvanceEvery = 4;
 constexpr uint32_t kPreemptionsEach = 2;
 
@@ -187,7 +187,7 @@ void Scheduler::plan(std::span<const SequenceLoad> loads, const CostModel& cost,
   const double decodes_us = timed ? cost.estimate_decodes(draft.work) : 0.0;
   const double step_us = !timed                       ? std::numeric_limits<double>::infinity()
                          : options_.max_step_us > 0.0 ? options_.max_step_us
-                                                      : kStepFactor * decodes_us;
+                                                      : kStepFactor * cost.decode_spread() * decodes_us;
   plan.prefill_us = std::max(0.0, step_us - decodes_us);
   const uint64_t served = std::max(quarter_of(prefills.size()), kept);
   Allowance allowed{.room = room, .floor = room, .share = room, .step_us = step_us, .limit_us = step_us};

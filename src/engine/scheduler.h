@@ -14,7 +14,7 @@ namespace kvarto {
 
 struct SchedulerOptions {
   uint32_t max_num_batched_tokens = 512;
-  double max_step_us = 0.0;  // of steps with decodes; 0: 2.9x the decode-only step
+  double max_step_us = 0.0;  // of steps with decodes; 0: 2.8x the slow ones of decode-only steps
 };
 
 // A running sequence with something to compute. One token left is a decode (or as cheap as one), more are a prefill.

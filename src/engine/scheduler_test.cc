@@ -15,10 +15,12 @@ class ScriptedCost : public CostModel {
     return 1000.0 + 50.0 * static_cast<double>(work.tokens) + 0.01 * static_cast<double>(work.context);
   }
   double estimate_decodes(const StepWork& work) const override { return estimate(work); }
+  double decode_spread() const override { return spread; }
   bool decode_measured() const override { return measured; }
   bool decode_due() const override { return due; }
   void observe(const StepWork&, double, StepKind, uint32_t) override {}
   bool measured = true, due = false;
+  double spread = 2.9 / 2.8;  // so that a step with prompts may take 2.9 of decodes
 };
 
 SequenceLoad decode(uint64_t depth) { return {.computed = depth, .remaining = 1}; }
@@ -342,6 +344,19 @@ TEST(OnlineCostModel, LearnsWhatStepsCost) {
   for (const StepWork& work : {StepWork{4, 4000, 4}, StepWork{64, 20000, 6}, StepWork{500, 100000, 2}}) {
     EXPECT_NEAR(model.estimate(work) / truth(work), 1.0, 0.05) << work.tokens;
   }
+}
+
+// One step in ten takes 1.3 times as long as the others: what one in twenty exceeds is that; later all are alike.
+TEST(OnlineCostModel, KnowsHowLongSlowStepsOfDecodesTake) {
+  OnlineCostModel model;
+  EXPECT_EQ(model.decode_spread(), 1.0);
+  const StepWork work{4, 4000, 4};
+  for (int step = 0; step < 600; ++step) model.observe(work, step % 10 == 5 ? 13000.0 : 10000.0, StepKind::decodes, 1);
+  EXPECT_NEAR(model.decode_spread(), 1.3, 0.06);
+  for (int step = 0; step < 900; ++step) model.observe(work, 10000.0, StepKind::decodes, 1);
+  EXPECT_LT(model.decode_spread(), 1.01);
+  for (int step = 0; step < 300; ++step) model.observe(work, step % 2 == 0 ? 10000.0 : 90000.0, StepKind::decodes, 1);
+  EXPECT_LE(model.decode_spread(), 1.6) << "there is an end to what a noisy machine excuses";
 }
 
 TEST(OnlineCostModel, FollowsAMachineThatSlowsDown) {

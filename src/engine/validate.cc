@@ -208,7 +208,8 @@ Status validate(const EngineOptions& options) {
     return bad("max_num_batched_tokens", options.max_num_batched_tokens, "is not in [1, 65536]");
   }
   if (!(options.max_step_ms >= 0.0) || std::isinf(options.max_step_ms)) {
-    return bad("max_step_ms", options.max_step_ms, "is not a number from 0 up; 0 means 2.9x the decode-only step");
+    return bad("max_step_ms", options.max_step_ms,
+               "is not a number from 0 up; 0 means 2.8x the slow ones of decode-only steps");
   }
   if (!(options.watermark >= 0.0 && options.watermark < 1.0))
     return bad("watermark", options.watermark, "is not in [0, 1)");
