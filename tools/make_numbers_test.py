@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 TOOL = pathlib.Path(__file__).with_name("make_numbers")
-PAGE = "# Numbers\n\n<!-- numbers: speed -->\nold\n<!-- end -->\n\ntext\n\n<!-- numbers: waste -->\n<!-- end -->\n"
+PAGE = "# Numbers\n\n<!-- numbers: speed2 -->\nold 2\n<!-- end -->\n\n<!-- numbers: speed -->\nold\n<!-- end -->\n\ntext\n\n<!-- numbers: waste -->\n<!-- end -->\n"
 RESULT = {"what": "speed", "command": "kvarto bench m -p 512", "commit": "0123456789abcdef0123", "cpu": "Some CPU", "threads": 2,
           "bandwidth_gb_s": 20.53, "date": "2025-01-31",
           "rows": [{"model": "a|b", "tokens_per_s": 30.127}, {"model": "c", "tokens_per_s": 1234567.0, "depth": 16384}]}
@@ -61,7 +61,8 @@ class MakeNumbers(unittest.TestCase):
                 ("no json", "{", "not JSON"), ("a list", "[]", "not a JSON object"),
                 ("no command", {k: v for k, v in RESULT.items() if k != "command"}, "lacks command"),
                 ("text for a number", dict(RESULT, bandwidth_gb_s="20"), "bandwidth_gb_s"),
-                ("no rows", dict(RESULT, rows=[]), "rows must be"), ("unknown key", dict(RESULT, cpus=4), "unknown key cpus"),
+                ("no rows", dict(RESULT, rows=[]), "rows must be"), ("too deep", "[" * 100000, "x.json"),
+                ("a list in a cell", dict(RESULT, rows=[{"model": [1]}]), "model of a row is [1]"), ("unknown key", dict(RESULT, cpus=4), "unknown key cpus"),
                 ("no section", dict(RESULT, what="memory"), "no <!-- numbers: memory -->")]:
             with self.subTest(name):
                 self.put("x.json", result)
@@ -83,6 +84,27 @@ class MakeNumbers(unittest.TestCase):
         self.assertIn("| prompt of 512 tokens, tokens/s | 1,234 | 10 |\n| generation, tokens/s | 100 |  |\n", text)
         self.assertIn("Some CPU, 2 threads, 2025-01-31.\n<!-- end -->\nrest\n", text)
         self.assertEqual(self.run_tool("--check"), (0, ""))
+
+    def test_a_row_that_the_readme_cannot_show_is_named(self):
+        (self.root / "README.md").write_text("<!-- numbers -->\n<!-- end -->\n")
+        for value in (None, "fast"):
+            row = {"model": "A", "test": "pp512", "depth": 0, "batch": 1, "tokens per s": value}
+            self.put("x.json", dict(RESULT, rows=[row]))
+            code, text = self.run_tool()
+            self.assertEqual(code, 1)
+            self.assertIn("x.json: README.md shows", text)
+            self.assertNotIn("Traceback", text)
+
+    def test_what_it_does_not_know_is_an_error(self):
+        for arguments, complaint in ((["--bogus"], "--bogus"), ([str(self.root / "none")], "no docs/numbers.md"),
+                                     ([str(self.root), "another"], "another")):
+            run = subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stdout), (2, ""), arguments)
+            self.assertIn(complaint, run.stderr)
+        run = subprocess.run([sys.executable, str(TOOL), "--help"], capture_output=True, text=True)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("--check", run.stdout)
+        self.assertEqual(self.page.read_text(), PAGE)
 
     def test_the_page_of_this_tree_is_up_to_date(self):
         run = subprocess.run([sys.executable, str(TOOL), "--check"], capture_output=True, text=True)
