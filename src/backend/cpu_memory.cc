@@ -1,18 +1,46 @@
 #include "backend/cpu_memory.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <limits>
+#include <string>
 
+#include "base/log.h"
 #include "kvarto/kv_cache.h"
 
 namespace kvarto {
+namespace {
+
+std::string gib(size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+// A GiB takes up to a second or two: whoever waits for many is told what for.
+void touch(std::byte* data, size_t size) {
+  using Clock = std::chrono::steady_clock;
+  constexpr size_t kPage = 4096, kSlice = size_t{64} << 20, kSilent = size_t{1} << 30;
+  constexpr std::chrono::seconds kBetweenLines{5};
+  const std::string all = gib(size) + " GiB of KV cache";
+  if (size > kSilent) log(LogLevel::info, "touching every page of " + all + ", so that want of memory shows now");
+  Clock::time_point next = Clock::now() + kBetweenLines;
+  for (size_t done = 0; done < size;) {
+    const size_t end = std::min(size, done + kSlice);
+    for (; done < end; done += kPage) static_cast<volatile std::byte*>(data)[done] = std::byte{0};
+    if (size <= kSilent || Clock::now() < next) continue;
+    next = Clock::now() + kBetweenLines;
+    log(LogLevel::info, "touched " + gib(std::min(done, size)) + " of " + all);
+  }
+}
+
+}  // namespace
 
 Result<std::byte*> CpuMemory::reserve_arena(size_t bytes) {
   ASSIGN_OR_RETURN(Slab slab, Slab::allocate(bytes, MemoryTag::kv_arena, ledger_));
-  constexpr size_t kPage = 4096;
-  if (touch_) {
-    for (size_t at = 0; at < slab.size(); at += kPage) static_cast<volatile std::byte*>(slab.data())[at] = std::byte{0};
-  }
+  if (touch_) touch(slab.data(), slab.size());
   arenas_.push_back(std::move(slab));
   return arenas_.back().data();
 }

@@ -179,7 +179,8 @@ TEST(Cpu, TargetsAgreeWithTheCompilersOwnDetection) {
 [[noreturn]] void exit_unless_limit_is_refused() {
   setenv("KVARTO_MAX_SIMD", "avx1024", 1);
   const Result<SimdTarget> limit = simd_limit();
-  if (limit || limit.error().message != "KVARTO_MAX_SIMD is none of scalar, avx2, avx512, amx") _exit(2);
+  if (limit || !limit.error().message.starts_with("KVARTO_MAX_SIMD=avx1024 is none of scalar, avx2, avx512, amx;"))
+    _exit(2);
   _exit(best_target() == SimdTarget::scalar ? 0 : 3);
 }
 TEST(CpuDeathTest, TheEnvironmentLimitsTheTargets) {

@@ -15,7 +15,8 @@ Result<SimdTarget> simd_limit() {
   std::string names;
   for (const SimdTarget target : kAllTargets)
     names += (names.empty() ? "" : ", ") + std::string(simd_target_name(target));
-  return fail(ErrorCode::invalid_argument, std::string(kSimdLimitName) + " is none of " + names);
+  return fail(ErrorCode::invalid_argument,
+              std::string(kSimdLimitName) + "=" + text + " is none of " + names + "; choose one, or unset it");
 }
 
 }  // namespace kvarto

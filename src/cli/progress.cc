@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "cli/output.h"
 
@@ -12,12 +13,15 @@ Progress::Progress(std::string label)
       on_terminal_(stderr_is_terminal()),
       next_draw_(Clock::now() + std::chrono::seconds(1)) {}
 
-Progress::~Progress() {
-  if (drawn_) std::fputs("\r\033[K", stderr);
+Progress::~Progress() { wipe(); }
+
+void Progress::wipe() {
+  if (std::exchange(drawn_, false)) std::fputs("\r\033[K", stderr);
 }
 
 void Progress::show(size_t done, size_t total, const std::string& extra) {
   if (!on_terminal_ || total == 0) return;
+  if (done >= total) return wipe();  // what follows may say something
   const Clock::time_point now = Clock::now();
   if (now < next_draw_) return;
   next_draw_ = now + std::chrono::milliseconds(100);

@@ -16,6 +16,8 @@ class Progress {
   void show(size_t done, size_t total, const std::string& extra = {});
 
  private:
+  void wipe();
+
   using Clock = std::chrono::steady_clock;
   std::string label_;
   bool on_terminal_;

@@ -1,5 +1,6 @@
 // `kvarto serve`: the server behind its command line.
 #include <sched.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -39,11 +40,19 @@ constexpr int kWrongUsage = 2;
 constexpr std::string_view kScripted = "scripted:";
 constexpr uint32_t kTypicalTokens = 2048;  // of a request that people send
 constexpr milliseconds kLastWords{2000};   // for clients to read that the engine has stopped
+constexpr milliseconds kLastLines{1000};   // to be written when the server ends
+
+// Lines of the log stand before what is said next, and none is missing. Where nobody reads them their thread holds
+// stderr, for which exit() and whatever is said would wait for ever: then this is the end.
+void flush_or_end(int code) {
+  if (!flush_log(kLastLines)) ::_exit(code);
+}
 
 void say(const std::string& text) { log(LogLevel::info, printable(text, 4096)); }
 
 int wrong_usage(const Error& error) {
-  note("kvarto: error: " + error.message + "; see `kvarto serve --help`");
+  const bool told = error.message.find("`kvarto serve --help") != std::string::npos;
+  note("kvarto: error: " + error.message + (told ? "" : "; see `kvarto serve --help`"));
   return kWrongUsage;
 }
 
@@ -205,6 +214,7 @@ Result<int> run_server(ServeFlags& flags) {
   const ReachOptions reach{.address = server->address(),
                            .model = flags.serve.served_model_names.front(),
                            .keys = !flags.serve.api_keys.empty(),
+                           .key_variable = flags.key_variable,
                            .chat = engine->has_chat_template() || !flags.serve.chat_template.empty(),
                            .container = in_container()};
   server->on_failure([&signals] { signals.give_up(); });
@@ -231,13 +241,14 @@ Result<int> serve(CLI::App& app) {
   if (line->check) return put_reports(*line);
   if (const Status refused = first_refusal(*line); !refused) return wrong_usage(refused.error());
   set_log_level(line->flags.log_level);
+  queue_log_lines();
   Result<int> code = run_server(line->flags);
   const bool bad_value =
       !code && (code.error().code == ErrorCode::invalid_argument ||
                 (code.error().code == ErrorCode::out_of_memory && line->flags.engine.max_model_len > 0));
-  if (bad_value) return wrong_usage(code.error());
   if (code) say("Application shutdown complete.");
-  return code;
+  flush_or_end(code ? *code : bad_value ? kWrongUsage : 1);
+  return bad_value ? wrong_usage(code.error()) : code;
 }
 
 }  // namespace

@@ -10,7 +10,13 @@ namespace {
 
 constexpr size_t kMostCpus = 1024;
 
-bool is_on(std::string_view text) { return text != "0" && text != "false" && text != "False"; }
+// A variable that is not honoured, for the reason `why`.
+Status set_nothing(ServeFlags& flags, const FlagValue& value, const char* why) {
+  bool on = false;
+  RETURN_IF_ERROR(set_switch(on, value));
+  if (on) flags.warnings.push_back(std::string("is not honoured: ") + why);
+  return {};
+}
 
 struct Variable {
   VariableRow row;
@@ -48,14 +54,15 @@ constexpr Variable kVariables[] = {
                 f.serve.http.keep_alive_limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
                 return {};)},
     {{"VLLM_SERVER_DEV_MODE", "1: routes that only development needs, such as /reset_prefix_cache"},
-     KVARTO_SET(f.serve.dev_mode = is_on(v.text()); return {};)},
+     KVARTO_SET(return set_switch(f.serve.dev_mode, v);)},
     {{"VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES", "0: hashes of 32 bytes in KV events, not integers"},
-     KVARTO_SET(f.serve.kv_events.full_hashes = !is_on(v.text()); return {};)},
+     KVARTO_SET(bool whole = true; RETURN_IF_ERROR(set_switch(whole, v)); f.serve.kv_events.full_hashes = !whole;
+                return {};)},
     {{"VLLM_SKIP_MODEL_NAME_VALIDATION", "1: requests may name any model; the served one answers"},
-     KVARTO_SET(f.serve.any_model_name = is_on(v.text()); return {};)},
+     KVARTO_SET(return set_switch(f.serve.any_model_name, v);)},
     {{"VLLM_ALLOW_LONG_MAX_MODEL_LEN",
       "1: --max-model-len may be more than the model was made for; positions beyond may give wrong text"},
-     KVARTO_SET(f.engine.beyond_context = is_on(v.text()); return {};)},
+     KVARTO_SET(return set_switch(f.engine.beyond_context, v);)},
     {{"VLLM_MAX_N_SEQUENCES", "Most choices, n, that a request may ask for (16384; never more than --max-num-seqs)"},
      KVARTO_SET(return set_count(f.serve.max_n, v, 1u);)},
     {{"VLLM_MAX_COMPLETION_PROMPTS", "Most prompts of one completions request (1024)"},
@@ -63,15 +70,11 @@ constexpr Variable kVariables[] = {
     {{"VLLM_MAX_STOP_STRINGS", "Most stop strings of a request (4)"},
      KVARTO_SET(return set_count(f.serve.max_stop_strings, v, 1u, 64u);)},
     {{"VLLM_USE_SIMPLE_KV_OFFLOAD", "Not honoured: a second tier of KV memory is not built yet"},
-     KVARTO_SET(if (is_on(v.text())) {
-       f.warnings.push_back("is not honoured: a second tier of KV memory is not built yet");
-     } return {};)},
+     KVARTO_SET(return set_nothing(f, v, "a second tier of KV memory is not built yet");)},
     {{"VLLM_COMPUTE_NANS_IN_LOGITS", "Not honoured: logits are not looked through for NaNs"},
-     KVARTO_SET(if (is_on(v.text())) {
-       f.warnings.push_back("is not honoured: logits are not looked through for NaNs");
-     } return {};)},
+     KVARTO_SET(return set_nothing(f, v, "logits are not looked through for NaNs");)},
     {{"VLLM_ALLOW_RUNTIME_LORA_UPDATING", "Not honoured: there are no adapters yet"},
-     KVARTO_SET(if (is_on(v.text())) f.warnings.push_back("is not honoured: there are no adapters yet"); return {};)},
+     KVARTO_SET(return set_nothing(f, v, "there are no adapters yet");)},
 };
 
 }  // namespace
@@ -104,9 +107,19 @@ void read_environment(Environment environment, ServeFlags& flags, std::vector<Fl
   }
 }
 
-void read_key_variable(Environment environment, ServeFlags& flags) {
+void read_key_variable(Environment environment, ServeFlags& flags, std::vector<FlagReport>& reports) {
   const char* key = environment("VLLM_API_KEY");
-  if (key != nullptr && *key != '\0') flags.serve.api_keys = {key};
+  if (key == nullptr) return;
+  if (*key == '\0') {
+    reports.push_back({"VLLM_API_KEY", "", FlagFate::warned, "is empty, so no key is needed: give one, or unset it"});
+    return;
+  }
+  if (const Status status = check_api_key(key); !status) {
+    reports.push_back({"VLLM_API_KEY", "", FlagFate::refused, status.error().message});
+    return;
+  }
+  flags.serve.api_keys = {key};
+  flags.key_variable = true;
 }
 
 Result<std::vector<int>> parse_cpu_list(std::string_view text) {

@@ -70,8 +70,8 @@ std::optional<Found> find_flag(const std::string& name) {
 tl::unexpected<Error> unknown(const std::string& word) {
   const std::string near = nearest_flag(word);
   return fail(ErrorCode::invalid_argument, "unknown flag " + kvarto::quoted(word) +
-                                               (near.empty() ? "" : "; did you mean " + near + "?") +
-                                               " See `kvarto serve --help=all`");
+                                               (near.empty() ? "; see" : "; did you mean " + near + "? See") +
+                                               " `kvarto serve --help=all`");
 }
 
 bool is_flag(const std::string& word) {
@@ -322,6 +322,33 @@ void refuse(ServeLine& line, std::string flag, std::string value, std::string me
   line.reports.push_back({std::move(flag), std::move(value), FlagFate::refused, std::move(message)});
 }
 
+// Whoever asks for a client's certificate or for ciphers must not get plain HTTP.
+void refuse_without_certificate(ServeLine& line, const std::vector<Given>& given) {
+  const TlsOptions& tls = line.flags.serve.http.tls;
+  if (!tls.key_file.empty() || !tls.certificate_file.empty()) return;
+  const std::pair<std::string_view, bool> kAsked[] = {{"--ssl-ca-certs", !tls.ca_file.empty()},
+                                                      {"--ssl-cert-reqs", tls.client_certificates != 0},
+                                                      {"--ssl-ciphers", !tls.ciphers.empty()},
+                                                      {"--enable-ssl-refresh", tls.reload}};
+  for (const auto& [name, asked] : kAsked) {
+    if (!asked || !was_given(given, name)) continue;
+    refuse(line, std::string(name), "",
+           "needs --ssl-keyfile and --ssl-certfile: without them the server would speak plain HTTP");
+  }
+}
+
+// What --uds "$UNSET" becomes would change who can reach the server, and whether with a key.
+void refuse_empty(ServeLine& line, const std::vector<Given>& given) {
+  constexpr std::string_view kNames[] = {"--uds", "--api-key-file", "--ssl-keyfile", "--ssl-certfile",
+                                         "--ssl-ca-certs"};
+  for (const Given& one : given) {
+    const bool guards = std::ranges::find(kNames, split(one.row->names, ' ').front()) != std::end(kNames);
+    if (guards && one.none && one.value.text().empty()) {
+      refuse(line, one.name, "", "is empty; name a file, or leave the flag out");
+    }
+  }
+}
+
 // What flags say together.
 void settle(ServeLine& line, const std::vector<Given>& given) {
   ServeFlags& f = line.flags;
@@ -344,6 +371,8 @@ void settle(ServeLine& line, const std::vector<Given>& given) {
     refuse(line, tls.key_file.empty() ? "--ssl-certfile" : "--ssl-keyfile", "",
            "needs the other one, too: HTTPS takes --ssl-keyfile and --ssl-certfile");
   }
+  refuse_without_certificate(line, given);
+  refuse_empty(line, given);
   if (f.serve.fingerprint_mode == FingerprintMode::custom && f.serve.custom_fingerprint.empty()) {
     refuse(line, "--fingerprint-mode", "custom", "needs the text to show: give --fingerprint-value");
   }
@@ -387,6 +416,11 @@ std::span<const FlagGroup> flag_groups() {
   return kGroups;
 }
 
+const FlagRow* flag_row(const std::string& name) {
+  const std::optional<Found> found = find_flag(name);
+  return found ? found->row : nullptr;
+}
+
 Result<ServeLine> read_serve_line(const std::vector<std::string>& words, Environment environment,
                                   std::string_view examples) {
   ServeLine line;
@@ -411,7 +445,7 @@ Result<ServeLine> read_serve_line(const std::vector<std::string>& words, Environ
     if (!given.none) flags.given.emplace_back(underscored(given.name), shown_value(given));
   }
   if (typed.model()) flags.model = *typed.model();
-  if (flags.serve.api_keys.empty()) read_key_variable(environment, flags);
+  if (flags.serve.api_keys.empty()) read_key_variable(environment, flags, line.reports);
   settle(line, reader.given());
   if (flags.model.empty() && !line.check) {
     refuse(line, "MODEL", "",

@@ -34,6 +34,7 @@ struct ServeFlags {
   MemoryFlags memory;
   bool fit_max_model_len = false;  // --max-model-len auto
   bool block_size_given = false;
+  bool key_variable = false;               // the API key is that of VLLM_API_KEY
   std::optional<uint32_t> token_cap;       // further limit of max_num_batched_tokens
   std::string generation_config = "auto";  // auto, vllm, or a folder
   std::string override_generation_config;  // JSON object; empty: none
@@ -122,6 +123,9 @@ Status first_refusal(const ServeLine& line);
 
 // "25.6k" = 25600, "1G" = 1073741824: small letters count in 1,000s, capitals in 1,024s and take no decimals.
 Result<uint64_t> parse_human(std::string_view text);
+
+// The row of "--x" or "--no-x"; null: there is none.
+const FlagRow* flag_row(const std::string& name);
 
 // --- serve_help.cc
 // `topic`: empty, "all", "json" (the table for tools), a group, or a part of a flag's name.

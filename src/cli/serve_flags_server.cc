@@ -30,14 +30,15 @@ Result<Json> json_object(const FlagValue& value) {
   return parsed;
 }
 
-// A JSON array of strings, as vLLM takes it, or bare words.
+// A JSON array of strings, as vLLM takes it.
 Status set_strings(std::vector<std::string>& target, const FlagValue& value) {
-  if (!value.text().starts_with('[')) return set_list(target, value);
+  constexpr const char* kRemedy = "a JSON array of strings, such as '[\"*\"]'";
+  if (value.words.size() > 1) return fail(ErrorCode::invalid_argument, std::string("is not ") + kRemedy);
   const Result<Json> parsed = parse_json(value.text());
-  if (!parsed) return tl::unexpected<Error>(parsed.error());
+  if (!parsed || !parsed->is_array()) return bad_value(value, kRemedy);
   std::vector<std::string> strings;
   for (const Json& one : *parsed) {
-    if (!one.is_string()) return bad_value(value, "an array of strings, such as [\"*\"]");
+    if (!one.is_string()) return bad_value(value, kRemedy);
     strings.push_back(one.get<std::string>());
   }
   target = std::move(strings);
@@ -57,6 +58,17 @@ Status read_text(const std::string& key, const Json& given, std::string& target)
   return {};
 }
 
+// ZeroMQ takes the port's last 16 bits, and of "55x" the 55.
+Status read_endpoint(const std::string& key, const Json& given, std::string& target) {
+  RETURN_IF_ERROR(read_text(key, given, target));
+  if (!target.starts_with("tcp://")) return {};
+  const std::string port = target.substr(target.rfind(':') + 1);
+  uint16_t number = 0;
+  if (port == "*" || set_count(number, {.words = {port}})) return {};
+  return fail(ErrorCode::invalid_argument, key + " " + kvarto::quoted(target) + " has no port from 0 to 65535; " +
+                                               "write one, such as tcp://*:5557");
+}
+
 Status read_switch(const std::string& key, const Json& given, bool& target) {
   if (!given.is_boolean()) return wrong_key(key, given, "true or false");
   target = given.get<bool>();
@@ -74,8 +86,8 @@ Status read_size(const std::string& key, const Json& given, uint32_t& target) {
 Status read_event_key(const std::string& key, const Json& given, KvEventsOptions& o) {
   if (key == "enable_kv_cache_events") return read_switch(key, given, o.enabled);
   if (key == "publisher") return read_text(key, given, o.publisher);
-  if (key == "endpoint") return read_text(key, given, o.endpoint);
-  if (key == "replay_endpoint") return read_text(key, given, o.replay_endpoint);
+  if (key == "endpoint") return read_endpoint(key, given, o.endpoint);
+  if (key == "replay_endpoint") return read_endpoint(key, given, o.replay_endpoint);
   if (key == "topic") return read_text(key, given, o.topic);
   if (key == "buffer_steps") return read_size(key, given, o.buffer_steps);
   if (key == "hwm") return read_size(key, given, o.high_water_mark);
@@ -207,11 +219,20 @@ Status add_keys(ServeFlags& flags, const std::string& text, char separator) {
   return {};
 }
 
+Status set_keys(ServeFlags& flags, const FlagValue& value) {
+  for (const std::string& key : value.words) {
+    RETURN_IF_ERROR(check_api_key(key));
+    RETURN_IF_ERROR(add_keys(flags, key, '\0'));
+  }
+  return {};
+}
+
 Status set_key_file(ServeFlags& flags, const FlagValue& value) {
   ASSIGN_OR_RETURN(const std::string text, read_file(value.text(), 1 << 20));
   const size_t before = flags.serve.api_keys.size();
   RETURN_IF_ERROR(add_keys(flags, text, '\n'));
   if (flags.serve.api_keys.size() == before) return bad_value(value, "a file with an API key a line: it has none");
+  for (size_t i = before; i < flags.serve.api_keys.size(); ++i) RETURN_IF_ERROR(check_api_key(flags.serve.api_keys[i]));
   return {};
 }
 
@@ -257,10 +278,7 @@ constexpr FlagRow kFrontend[] = {
     {"--uds", value, works, "PATH", "Unix socket to listen at instead",
      KVARTO_SET(return set_text(f.serve.http.unix_socket, v);)},
     {"--api-key", list, works, "KEY ...", "Keys of which a request needs one, on every route but /health and /ping",
-     KVARTO_SET(for (const std::string& key
-                     : v.words) RETURN_IF_ERROR(add_keys(f, key, '\0'));
-                return {};),
-     true, true},
+     set_keys, true, true},
     {"--api-key-file", value, works, "FILE", "More keys, one a line", set_key_file},
     {"--ssl-keyfile --ssl-key-file", value, works, "FILE", "Private key (PEM): HTTPS, together with --ssl-certfile",
      KVARTO_SET(return set_text(f.serve.http.tls.key_file, v);)},
@@ -275,7 +293,8 @@ constexpr FlagRow kFrontend[] = {
     {"--enable-ssl-refresh", toggle, works, "", "New connections use changed certificate files",
      KVARTO_SET(return set_on(f.serve.http.tls.reload, v);)},
     {"--root-path --api-prefix", value, works, "PREFIX", "Path prefix to strip behind a proxy",
-     KVARTO_SET(return set_text(f.serve.root_path, v);)},
+     KVARTO_SET(if (!v.text().starts_with('/')) return bad_value(v, "a path: it begins with a slash, such as /llm");
+                return set_text(f.serve.root_path, v);)},
     {"--allow-credentials", toggle, works, "", "CORS", KVARTO_SET(return set_on(f.serve.cors.allow_credentials, v);)},
     {"--allowed-origins", list, works, "JSON", "CORS: origins that browsers may call from ([]; [\"*\"]: any)",
      KVARTO_SET(return set_strings(f.serve.cors.origins, v);)},
@@ -360,7 +379,8 @@ constexpr FlagRow kFrontend[] = {
 constexpr FlagRow kKvarto[] = {
     {"--threads -t", value, works, "N", "Compute threads (0: one per physical core that may be used)",
      KVARTO_SET(if (v.text() == "-1") return {}; return set_count(f.engine.threads, v, 0, 1024);)},
-    {"--max-step-ms", value, works, "MS", "Longest step while anything decodes (0: 2.9x a step that only decodes)",
+    {"--max-step-ms", value, works, "MS",
+     "Longest step while anything decodes (0: 2.8x a slow one of those that only decode)",
      KVARTO_SET(return set_number(f.engine.max_step_ms, v, 0, 1e9);)},
     {"--priority-aging-ms", value, works, "MS",
      "A waiting request counts as one more important for every so many (10000; 0: never)",

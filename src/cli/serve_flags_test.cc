@@ -78,6 +78,10 @@ TEST(ServeFlags, ReachTheirOptions) {
                              "--kv-cache-dtype",
                              "half",
                              "--disable-fastapi-docs",
+                             "--ssl-keyfile",
+                             "k.pem",
+                             "--ssl-certfile",
+                             "c.pem",
                              "--ssl-cert-reqs",
                              "1"});
   EXPECT_EQ(f.model, "m.gguf");
@@ -153,6 +157,7 @@ TEST(ServeFlags, TheEnvironmentComesBelow) {
   const ServeFlags f = read({"m"}, space);
   EXPECT_EQ(f.memory.kv_bytes, size_t{4} << 30);
   EXPECT_EQ(f.serve.api_keys, Words{"secret"});
+  EXPECT_TRUE(f.key_variable);
   EXPECT_TRUE(f.serve.dev_mode);
   EXPECT_EQ(f.serve.http.keep_alive_limit.count(), 7000);
   EXPECT_TRUE(f.serve.kv_events.full_hashes);
@@ -166,6 +171,7 @@ TEST(ServeFlags, TheEnvironmentComesBelow) {
   const ServeFlags over = read({"m", "--kv-cache-memory-bytes", "64M", "--api-key", "own"}, space);
   EXPECT_EQ(over.memory.kv_bytes, size_t{64} << 20);
   EXPECT_EQ(over.serve.api_keys, Words{"own"});
+  EXPECT_FALSE(over.key_variable);
 }
 
 TEST(ServeFlags, WhatWasSaidOfTheCacheIsToldAsItWas) {
@@ -233,6 +239,114 @@ TEST(ServeFlags, ErrorsNameTheFlagAndTheRemedy) {
   EXPECT_NE(refusal({"m", "n"}).find("two models"), std::string::npos);
   EXPECT_NE(refusal({}).find("MODEL is missing"), std::string::npos);
   EXPECT_NE(refusal({"m", "--ssl-keyfile", "k"}).find("--ssl-certfile"), std::string::npos);
+}
+
+bool refuses(const Words& words, const std::string& told) {
+  Words all = {"m"};
+  all.insert(all.end(), words.begin(), words.end());
+  return refusal(all).find(told) != std::string::npos;
+}
+
+// ZeroMQ would take another port in silence.
+TEST(ServeFlags, EndpointsHaveARealPort) {
+  for (const char* key : {"endpoint", "replay_endpoint"}) {
+    const std::string flag = std::string("--kv-events-config.") + key;
+    for (const char* wrong :
+         {"tcp://*:99999999", "tcp://127.0.0.1:65537", "tcp://*:65536", "tcp://*:55x", "tcp://host"}) {
+      EXPECT_TRUE(refuses({flag, wrong}, key)) << wrong;
+      EXPECT_TRUE(refuses({flag, wrong}, "65535")) << wrong;
+    }
+    for (const char* right : {"tcp://*:65535", "tcp://127.0.0.1:*", "tcp://[::1]:5557", "ipc:///tmp/x", "inproc://x"}) {
+      EXPECT_EQ(refusal({"m", flag, right}), "") << right;
+    }
+  }
+}
+
+// What --api-key "$UNSET" becomes must not open a server to everybody.
+TEST(ServeFlags, EmptyKeysAreRefused) {
+  for (const char* key : {"", " ", "a\nb", "a\r"}) {
+    EXPECT_TRUE(refuses({"--api-key", key}, "--api-key")) << key;
+    EXPECT_TRUE(refuses({"--api-key", "good", key}, "--api-key")) << key;
+  }
+  EXPECT_TRUE(refuses({"--api-key-file", ""}, "is empty"));
+  EXPECT_EQ(refusal({"m", "--api-key", "hidden", ""}).find("hidden"), std::string::npos);
+  const auto fate = [](Environment environment) {
+    const Result<ServeLine> line = read_serve_line({"m"}, environment);
+    return line && !line->reports.empty() ? line->reports.back().fate : FlagFate::works;
+  };
+  EXPECT_EQ(fate([](const char* name) { return std::string_view(name) == "VLLM_API_KEY" ? "" : nullptr; }),
+            FlagFate::warned);
+  EXPECT_EQ(fate([](const char* name) { return std::string_view(name) == "VLLM_API_KEY" ? "a\nb" : nullptr; }),
+            FlagFate::refused);
+  EXPECT_EQ(fate([](const char* name) { return std::string_view(name) == "VLLM_API_KEY" ? " " : nullptr; }),
+            FlagFate::refused);
+}
+
+TEST(ServeFlags, WhatNeedsACertificateIsRefusedWithoutOne) {
+  for (const Words& words : {Words{"--ssl-cert-reqs", "2"}, Words{"--ssl-ca-certs", "ca"}, Words{"--ssl-ciphers", "X"},
+                             Words{"--enable-ssl-refresh"}}) {
+    EXPECT_TRUE(refuses(words, words[0] + " needs --ssl-keyfile")) << words[0];
+    Words with = {"m", "--ssl-keyfile", "k", "--ssl-certfile", "c"};
+    with.insert(with.end(), words.begin(), words.end());
+    EXPECT_EQ(refusal(with), "") << words[0];
+  }
+  EXPECT_EQ(refusal({"m", "--ssl-cert-reqs", "0", "--no-enable-ssl-refresh"}), "");
+  for (const char* name : {"--uds", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs"}) {
+    EXPECT_TRUE(refuses({name, ""}, "is empty")) << name;
+    EXPECT_EQ(refusal({"m", name, "None"}), "") << name;
+  }
+}
+
+TEST(ServeFlags, ListsThatAreJsonAreReadAsJson) {
+  for (const char* name : {"--allowed-origins", "--allowed-methods", "--allowed-headers", "--allowed-hosts"}) {
+    for (const char* wrong : {"*", "{}", "[1]", "[", "\"*\""}) {
+      EXPECT_TRUE(refuses({name, wrong}, "JSON array")) << wrong;
+    }
+    EXPECT_TRUE(refuses({name, "[\"a\"]", "[\"b\"]"}, "JSON array"));
+    EXPECT_EQ(refusal({"m", name, "[]"}), "");
+  }
+  EXPECT_EQ(read({"m", "--allowed-origins", R"(["a", "*"])"}).serve.cors.origins, (Words{"a", "*"}));
+  EXPECT_TRUE(refuses({"--root-path", "llm"}, "slash"));
+}
+
+TEST(ServeFlags, SwitchesOfTheEnvironmentAreZeroOrOne) {
+  const auto dev_mode = [](Environment environment) -> std::optional<bool> {
+    const Result<ServeLine> line = read_serve_line({"m"}, environment);
+    if (!line || !first_refusal(*line)) return std::nullopt;
+    return line->flags.serve.dev_mode;
+  };
+  EXPECT_EQ(dev_mode([](const char* n) { return std::string_view(n) == "VLLM_SERVER_DEV_MODE" ? "banana" : nullptr; }),
+            std::nullopt);
+  EXPECT_EQ(dev_mode([](const char* n) { return std::string_view(n) == "VLLM_SERVER_DEV_MODE" ? "False" : nullptr; }),
+            false);
+  EXPECT_EQ(dev_mode([](const char* n) { return std::string_view(n) == "VLLM_SERVER_DEV_MODE" ? "1" : nullptr; }),
+            true);
+}
+
+TEST(ServeFlags, ConfigFilesHoldPlainValuesOnce) {
+  const std::string path = testing::TempDir() + "kvarto_serve_config.yaml";
+  const auto with = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return refusal({"m", "--config", path});
+  };
+  EXPECT_NE(with("host: {a: b}\n").find("plain value"), std::string::npos);
+  EXPECT_NE(with("port: [1, 2]\n").find("plain value"), std::string::npos);
+  EXPECT_NE(with("port: 1\nport: 2\n").find("stands twice"), std::string::npos);
+  EXPECT_NE(with("max-num-seqs: 1\nmax_num_seqs: 2\n").find("stands twice"), std::string::npos);
+  EXPECT_NE(with("kv-events-config: {topic: a, topic: b}\n").find("stands twice"), std::string::npos);
+  std::ofstream(path) << "allowed-origins: [a, \"*\"]\nserved-model-name: [b, c]\n";
+  const ServeFlags f = read({"m", "--config", path});
+  EXPECT_EQ(f.serve.cors.origins, (Words{"a", "*"}));
+  EXPECT_EQ(f.serve.served_model_names, (Words{"b", "c"}));
+  std::filesystem::remove(path);
+}
+
+TEST(ServeFlags, NothingIsSaidTwice) {
+  EXPECT_TRUE(refuses({"--nosuchthing"}, "unknown flag \"--nosuchthing\""));
+  EXPECT_TRUE(
+      refuses({"--reasoning-parser", "nope"}, "--reasoning-parser nope: reasoning parser \"nope\" is not known"));
+  EXPECT_TRUE(
+      refuses({"--tool-call-parser", "nope"}, "--tool-call-parser nope: tool call parser \"nope\" is not known"));
 }
 
 TEST(ServeFlags, NoNameStandsTwice) {

@@ -163,6 +163,15 @@ Result<ServePlan> plan_serve(const GgufFile& file, const ServeFlags& flags) {
   const uint64_t longest = longest_that_fits(layout, out.pool.bytes, out.options.max_num_batched_tokens, most);
   RETURN_IF_ERROR(settle_length(flags, config, layout, longest, out));
   ASSIGN_OR_RETURN(out.plan, plan_for(file, config, layout, out.options));
+  // The planner was told what was chosen here, and takes that for asked for.
+  for (PlanLine& line : out.plan.lines) {
+    if (line.name == "kv_arena") line.reason = out.pool.reason;
+  }
+  if (flags.engine.max_model_len == 0 && out.options.max_model_len > 0) {
+    out.plan.max_model_len_reason = longest == config.context_length
+                                        ? "the model's context length"
+                                        : "what " + gib(static_cast<double>(out.pool.bytes)) + " GiB of KV cache hold";
+  }
   return out;
 }
 

@@ -132,6 +132,8 @@ TEST_F(PlanServe, AutoFitsTheLength) {
   ASSERT_TRUE(reduced) << reduced.error().message;
   EXPECT_EQ(reduced->options.max_model_len, 320u);
   EXPECT_EQ(reduced->notes.front().find("Auto-fit max_model_len: reduced from 2048 to 320"), 0u);
+  EXPECT_NE(reduced->plan.max_model_len_reason.find("GiB of KV cache hold"), std::string::npos)
+      << reduced->plan.max_model_len_reason;
   flags.memory.blocks = 1000;
   EXPECT_EQ(plan_serve(*file, flags)->notes.front().find("Auto-fit max_model_len: full model context length 2048"), 0u);
   flags.memory.blocks.reset();
@@ -148,6 +150,9 @@ TEST_F(PlanServe, WithoutAMemoryFlagTheMostThatRequestsCanUse) {
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_FALSE(plan->options.touch_kv);
   EXPECT_EQ(plan->plan.full_requests, 2u);
+  const std::string table = plan_table(plan->plan);
+  EXPECT_EQ(table.find("as asked for"), std::string::npos) << table;
+  EXPECT_NE(table.find(plan->pool.reason), std::string::npos) << table;
   EXPECT_EQ(plan->plan.max_model_len, 2048u);
 }
 

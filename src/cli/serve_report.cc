@@ -42,13 +42,17 @@ std::string curl_line(const ReachOptions& o, const std::string& url) {
   if (url.starts_with("https:")) line += "-k ";
   line += (unix_socket ? "http://localhost" : url) + (o.chat ? "/v1/chat/completions" : "/v1/completions");
   line += " -H 'Content-Type: application/json'";
-  if (o.keys) line += " -H \"Authorization: Bearer $VLLM_API_KEY\"";
+  const std::string key = o.key_variable ? "$VLLM_API_KEY" : "YOUR_KEY";
+  if (o.keys) line += " -H \"Authorization: Bearer " + key + "\"";
   Json body = {{"model", o.model}};
   if (o.chat) {
     body["messages"] = Json::array({{{"role", "user"}, {"content", "Why is the sky blue?"}}});
   } else {
     body["prompt"] = "The sky is";
   }
+  // A small model answers without end, and at temperature 1 anything.
+  body["max_tokens"] = 64;
+  body["temperature"] = 0;
   return line + " -d " + single_quoted(dump(body));
 }
 
@@ -77,6 +81,10 @@ std::vector<std::string> reach_lines(const ReachOptions& o) {
   lines.push_back("API:       " + (unix_socket ? url : url + "/v1"));
   if (!unix_socket) lines.push_back("dashboard: " + url + "/");
   lines.push_back("try:       " + curl_line(o, url));
+  if (o.keys) {
+    lines.push_back(o.key_variable ? "           where VLLM_API_KEY has the value that it has for this server"
+                                   : "           with a key of --api-key or --api-key-file in place of YOUR_KEY");
+  }
   if (!is_local(o.address) && !o.keys) {
     lines.push_back("Whoever reaches " + o.address + " may use this server; --api-key KEY asks for a key");
   }

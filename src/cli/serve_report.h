@@ -16,10 +16,11 @@ std::string given_line(const ServeFlags& flags);
 std::vector<std::string> route_lines(bool dev_mode);
 
 struct ReachOptions {
-  std::string address;  // "http://127.0.0.1:8000", "unix:/path"
-  std::string model;    // first served name
-  bool keys = false;    // a request needs one
-  bool chat = true;     // the model has a chat template
+  std::string address;        // "http://127.0.0.1:8000", "unix:/path"
+  std::string model;          // first served name
+  bool keys = false;          // a request needs one
+  bool key_variable = false;  // VLLM_API_KEY of the environment is one
+  bool chat = true;           // the model has a chat template
   bool container = false;
 };
 // URL, dashboard, a line to try it with, and warnings about who can and who cannot reach it; one line each.

@@ -15,18 +15,30 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 TEST(ReachLines, HaveTheUrlAndALineToTryIt) {
-  EXPECT_EQ(joined(reach_lines({.address = "http://127.0.0.1:8000", .model = "it's", .keys = true})),
-            "API:       http://127.0.0.1:8000/v1\n"
-            "dashboard: http://127.0.0.1:8000/\n"
-            "try:       curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' "
-            "-H \"Authorization: Bearer $VLLM_API_KEY\" -d '{\"model\":\"it'\\''s\",\"messages\":[{\"role\":\"user\","
-            "\"content\":\"Why is the sky blue?\"}]}'\n");
+  EXPECT_EQ(
+      joined(reach_lines({.address = "http://127.0.0.1:8000", .model = "it's", .keys = true, .key_variable = true})),
+      "API:       http://127.0.0.1:8000/v1\n"
+      "dashboard: http://127.0.0.1:8000/\n"
+      "try:       curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' "
+      "-H \"Authorization: Bearer $VLLM_API_KEY\" -d '{\"model\":\"it'\\''s\",\"messages\":[{\"role\":\"user\","
+      "\"content\":\"Why is the sky blue?\"}],\"max_tokens\":64,\"temperature\":0}'\n"
+      "           where VLLM_API_KEY has the value that it has for this server\n");
   const std::string plain = joined(reach_lines({.address = "https://[::]:1", .model = "m", .chat = false}));
   EXPECT_NE(plain.find("curl -k https://[::1]:1/v1/completions"), std::string::npos) << plain;
+  EXPECT_NE(plain.find(R"("prompt":"The sky is","max_tokens":64,"temperature":0}')"), std::string::npos) << plain;
+  EXPECT_EQ(plain.find("Bearer"), std::string::npos) << plain;
   EXPECT_NE(plain.find("--api-key"), std::string::npos) << plain;
   EXPECT_NE(
       joined(reach_lines({.address = "unix:/run/k", .model = "m"})).find("--unix-socket '/run/k' http://localhost/v1"),
       std::string::npos);
+}
+
+// The shell that runs the line has no variable with a key of the command line.
+TEST(ReachLines, AKeyOfTheCommandLineHasAPlaceholder) {
+  const std::string lines = joined(reach_lines({.address = "http://127.0.0.1:8000", .model = "m", .keys = true}));
+  EXPECT_NE(lines.find("-H \"Authorization: Bearer YOUR_KEY\""), std::string::npos) << lines;
+  EXPECT_NE(lines.find("with a key of --api-key or --api-key-file in place of YOUR_KEY"), std::string::npos) << lines;
+  EXPECT_EQ(lines.find("VLLM_API_KEY"), std::string::npos) << lines;
 }
 
 TEST(ReachLines, WarnInAContainer) {

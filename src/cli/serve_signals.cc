@@ -1,12 +1,21 @@
 #include "cli/serve_signals.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cli/output.h"
 #include "cli/verb.h"
 
 namespace kvarto {
 namespace {
+
+// Whoever reads stderr may have stopped to; the process ends all the same.
+void last_note(const char* text) {
+  flush_log(std::chrono::milliseconds(200));
+  pollfd errors{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&errors, 1, 0) == 1) note(text);
+}
 
 [[noreturn]] void end_at_once(int signal_number) { ::_exit(128 + signal_number); }
 
@@ -54,11 +63,11 @@ void StopSignals::watch() {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     if (!serving_) {
-      note("kvarto: stopped while loading");
+      last_note("kvarto: stopped while loading");
       end_at_once(number);
     }
     if (first_ != 0) {
-      note("kvarto: a second signal: ended at once");
+      last_note("kvarto: a second signal: ended at once");
       end_at_once(number);
     }
     first_ = number;

@@ -1,5 +1,7 @@
 #include "cli/serve_values.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <sstream>
 
@@ -53,6 +55,32 @@ Status set_number(double& target, const FlagValue& value, double least, double m
     return bad_value(value, "a number " + std::string(open ? "above " : "from ") + shown(least) + " to " + shown(most));
   }
   target = number;
+  return {};
+}
+
+Status check_api_key(std::string_view key) {
+  if (key.find_first_not_of(" \t") == std::string_view::npos) {
+    return fail(ErrorCode::invalid_argument,
+                "is empty, which would leave the server open to everybody; give a key, or leave it out");
+  }
+  const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == 0x7f; };
+  if (std::ranges::any_of(key, is_control)) {
+    return fail(ErrorCode::invalid_argument,
+                "has a line break or another control character, which no header carries; give the key alone");
+  }
+  return {};
+}
+
+Status set_switch(bool& target, const FlagValue& value) {
+  std::string text = value.text();
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (text == "true" || text == "false") {
+    target = text == "true";
+    return {};
+  }
+  int64_t number = 0;
+  if (!set_count(number, value)) return bad_value(value, "0 or 1");
+  target = number != 0;
   return {};
 }
 

@@ -61,6 +61,11 @@ inline Status set_list(std::vector<std::string>& target, const FlagValue& value)
   return {};
 }
 
+// Nothing that a key may be: empty, or what no header carries. The key is not told.
+Status check_api_key(std::string_view key);
+// 0 or 1, as variables have it, or true and false.
+Status set_switch(bool& target, const FlagValue& value);
+
 // The place of the value among `names`.
 Result<size_t> choice(const FlagValue& value, std::initializer_list<std::string_view> names);
 

@@ -43,7 +43,7 @@ MissReason CacheCore::why_not(std::span<const TokenId> prompt, const BlockHash& 
   if (!first) return MissReason::no_match;
   const BlockHash root = adapter_root(options.adapter);
   if (index.knows_unsalted(chain_hash(root, block_of(prompt, 0)))) return MissReason::salt;
-  if (index.knows_first_token(options.cache_salt, prompt[0], root)) return MissReason::shorter_than_block;
+  if (index.knows_beginning(options.cache_salt, prompt, root)) return MissReason::shorter_than_block;
   return MissReason::no_match;
 }
 

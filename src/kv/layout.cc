@@ -152,8 +152,8 @@ Result<std::optional<KvDtype>> parse_kv_dtype(std::string_view name) {
   if (const CodecInfo* codec = find_codec(name)) return std::optional(codec->dtype);
   std::string known = "auto";
   for (const CodecInfo& codec : codec_list()) known += ", " + std::string(codec.name);
-  return fail(ErrorCode::invalid_argument,
-              "KV dtype \"" + std::string(name) + "\" is not known; choose one of " + known);
+  return fail(ErrorCode::invalid_argument, "KV dtype \"" + std::string(name) + "\" is not known; choose one of " +
+                                               known + ", or leave it out, which is auto: float16 for a GGUF model");
 }
 
 std::string_view kv_dtype_name(KvDtype dtype) { return codec_info(dtype).name; }

@@ -125,6 +125,7 @@ TEST(KvLayout, DtypeNames) {
   ASSERT_FALSE(unknown.has_value());
   EXPECT_NE(unknown.error().message.find("fp9"), std::string::npos);
   EXPECT_NE(unknown.error().message.find("bfloat16"), std::string::npos);
+  EXPECT_NE(unknown.error().message.find("leave it out, which is auto: float16"), std::string::npos);
   for (const KvDtype dtype : {KvDtype::f32, KvDtype::f16, KvDtype::bf16}) {
     EXPECT_EQ(*parse_kv_dtype(kv_dtype_name(dtype)), dtype);
   }

@@ -1,6 +1,7 @@
 #include "kv/prefix_index.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "base/fault.h"
@@ -8,7 +9,8 @@
 namespace kvarto {
 namespace {
 
-constexpr size_t kRememberedReplaced = 16384;  // names, about 1.5 MB of them
+constexpr size_t kRememberedReplaced = 16384;         // names, about 1.5 MB of them
+constexpr size_t kBeginningBytes = sizeof(uint64_t);  // in front of a scope
 
 // Whose blocks are alike: the salt, behind the root where that is an adapter's.
 std::string scope_of(const BlockHash& root, std::string_view salt) {
@@ -17,8 +19,12 @@ std::string scope_of(const BlockHash& root, std::string_view salt) {
   return scope.append(salt);
 }
 
-std::string salted_token(const BlockHash& root, std::string_view salt, TokenId token) {
-  std::string key(reinterpret_cast<const char*>(&token), sizeof(token));
+// The beginning as a number, so that the key stays short: two that agree by chance make a miss reason wrong, no more.
+std::string salted_beginning(const BlockHash& root, std::string_view salt, std::span<const TokenId> tokens) {
+  const auto beginning = tokens.first(PrefixIndex::kBeginningTokens);
+  const uint64_t number = std::hash<std::string_view>()(
+      std::string_view(reinterpret_cast<const char*>(beginning.data()), beginning.size_bytes()));
+  std::string key(reinterpret_cast<const char*>(&number), kBeginningBytes);
   return key.append(scope_of(root, salt));
 }
 
@@ -45,14 +51,14 @@ NodeId PrefixIndex::find(const BlockHash& hash, std::span<const TokenId> tokens)
   return std::ranges::equal(tokens, std::span(own, block_tokens_)) ? found->second : kNoNode;
 }
 
-bool PrefixIndex::knows_first_token(std::string_view salt, TokenId token, const BlockHash& root) const {
-  return salted_tokens_.contains(salted_token(root, salt, token));
+bool PrefixIndex::knows_beginning(std::string_view salt, std::span<const TokenId> tokens, const BlockHash& root) const {
+  return tokens.size() >= kBeginningTokens && beginnings_.contains(salted_beginning(root, salt, tokens));
 }
 
 std::string_view PrefixIndex::scope(NodeId first_block) const {
   const auto first = firsts_.find(first_block);
   CHECK(first != firsts_.end(), "only first blocks keep their salt");
-  return std::string_view(first->second.salted_token).substr(sizeof(TokenId));
+  return std::string_view(first->second.salted_beginning).substr(kBeginningBytes);
 }
 
 std::string_view PrefixIndex::salt(NodeId first_block) const {
@@ -125,10 +131,10 @@ NodeId PrefixIndex::add(NodeId parent, const BlockHash& hash, std::span<const To
 void PrefixIndex::keep_first(NodeId node, std::string_view salt, const BlockHash& root) {
   const std::span<const TokenId> tokens(&tokens_[size_t{node} * block_tokens_], block_tokens_);
   FirstBlock first{.unsalted = salt.empty() ? nodes_[node].hash : chain_hash(root, tokens),
-                   .salted_token = salted_token(root, salt, tokens[0]),
+                   .salted_beginning = salted_beginning(root, salt, tokens),
                    .root_bytes = root == root_hash() ? 0 : root.size()};
   ++unsalted_[first.unsalted];
-  ++salted_tokens_[first.salted_token];
+  ++beginnings_[first.salted_beginning];
   firsts_.emplace(node, std::move(first));
 }
 
@@ -136,7 +142,7 @@ void PrefixIndex::forget_first(NodeId node) {
   const auto first = firsts_.find(node);
   CHECK(first != firsts_.end(), "a first block is not listed");
   count_down(unsalted_, first->second.unsalted);
-  count_down(salted_tokens_, first->second.salted_token);
+  count_down(beginnings_, first->second.salted_beginning);
   firsts_.erase(first);
 }
 

@@ -71,10 +71,13 @@ class PrefixIndex {
   Child closest_child(NodeId parent, std::string_view salt, std::span<const TokenId> tokens,
                       const BlockHash& root = root_hash()) const;
   // Why a chain of hashes ends: the first hash not found was replaced here; the first block is known under another
-  // salt; a first block with the same salt (and root, see adapter_root()) begins with the same token.
+  // salt; a first block with the same salt (and root, see adapter_root()) begins with the same kBeginningTokens. Fewer
+  // are what a tokenizer or a chat template puts in front of every prompt.
+  static constexpr uint32_t kBeginningTokens = 8;
   bool was_replaced(const BlockHash& hash) const { return replaced_.contains(hash); }
   bool knows_unsalted(const BlockHash& hash) const { return unsalted_.contains(hash); }
-  bool knows_first_token(std::string_view salt, TokenId token, const BlockHash& root = root_hash()) const;
+  bool knows_beginning(std::string_view salt, std::span<const TokenId> tokens,
+                       const BlockHash& root = root_hash()) const;
 
   // --- naming
   // A node for a child of `parent` (kNoNode: a first block, whose salt and root are kept for miss reasons); the node
@@ -119,8 +122,8 @@ class PrefixIndex {
   };
   struct FirstBlock {
     BlockHash unsalted;
-    std::string salted_token;  // token, scope_of()
-    size_t root_bytes = 0;     // in front of the salt there
+    std::string salted_beginning;  // the first tokens as a number, scope_of()
+    size_t root_bytes = 0;         // in front of the salt there
   };
   // What decides who goes first, smallest first; the last part names the entry.
   struct Turn {
@@ -159,7 +162,7 @@ class PrefixIndex {
   uint64_t entry_count_ = 0;
   std::unordered_map<NodeId, FirstBlock> firsts_;
   std::unordered_map<BlockHash, uint32_t, BlockHashKey> unsalted_;  // first blocks by their name without salt: how many
-  std::unordered_map<std::string, uint32_t> salted_tokens_;         // first blocks by salt and first token: how many
+  std::unordered_map<std::string, uint32_t> beginnings_;            // first blocks by salt and beginning: how many
   std::unordered_map<BlockHash, uint32_t, BlockHashKey> replaced_;  // bounded: the newest kRememberedReplaced
   std::deque<BlockHash> replaced_order_;
 };

@@ -132,7 +132,7 @@ TEST(PrefixIndex, NodesGoWhenTheyHoldNothingAndLeadNowhere) {
   EXPECT_EQ(index.audit(), "");
   index.detach(nodes[1], 1);
   EXPECT_EQ(index.node_count(), 0u);
-  EXPECT_FALSE(index.knows_first_token("", 100));
+  EXPECT_FALSE(index.knows_beginning("", block(100)));
   EXPECT_EQ(index.audit(), "");
 }
 

@@ -9,8 +9,9 @@
 namespace kvarto {
 namespace {
 
-// Limits far above any real model; they keep later products from overflowing.
-constexpr uint64_t kMaxLayers = 4096, kMaxWidth = 1 << 20, kMaxHeads = 4096, kMaxContext = uint64_t{1} << 31;
+// Limits above any real model; they keep later products from overflowing, and plans, whose effort grows with the
+// context, from taking long.
+constexpr uint64_t kMaxLayers = 4096, kMaxWidth = 1 << 20, kMaxHeads = 4096, kMaxContext = uint64_t{1} << 24;
 
 // Keys of one architecture's section, with the checks every count needs.
 class Section {
@@ -72,7 +73,7 @@ class Section {
   Result<uint32_t> checked(std::string_view suffix, uint64_t value, uint64_t limit) const {
     if (value < 1 || value > limit) {
       return fail(ErrorCode::corrupt, file_.name() + ": key " + key(suffix) + " is " + std::to_string(value) +
-                                          "; expected 1 to " + std::to_string(limit));
+                                          "; expected 1 to " + std::to_string(limit) + " (a damaged file?)");
     }
     return static_cast<uint32_t>(value);
   }

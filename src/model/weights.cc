@@ -37,7 +37,9 @@ class Loader {
   }
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
-  void ignore(const std::string& name) { unused_.erase(name); }
+  void ignore(const std::string& name) {
+    if (unused_.erase(name) > 0) total_bytes_ -= file_.find_tensor(name)->bytes.size();  // else progress never ends
+  }
 
   // A tensor that would silently not be used means that the model is not what its architecture key says.
   Status check_all_used() const {

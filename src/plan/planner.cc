@@ -100,7 +100,7 @@ Result<Budget> choose_budget(const PlanInput& in, size_t other_bytes, uint32_t l
   if (useful <= left) {
     return Budget{useful, number(in.max_num_seqs) + " sequences of " + number(length) + " tokens can use no more"};
   }
-  return Budget{left, "what 90 % of available memory leaves"};
+  return Budget{left, "what 90 % of available memory leaves (`kvarto serve`: at most half)"};
 }
 
 // Raw tiles of the blocks that a step begins and ends, one layer at a time; none where tails seal in place.

@@ -184,7 +184,11 @@ ServerReply unauthorized_reply() {
   return reply;
 }
 
-ServerReply no_route_reply() { return json_reply(404, R"({"detail":"Not Found"})"); }
+ServerReply no_route_reply(std::string_view list) {
+  ServerReply reply = json_reply(404, R"({"detail":"Not Found"})");
+  if (!list.empty()) reply.headers.push_back({"Link", "<" + std::string(list) + ">; rel=\"service-desc\""});
+  return reply;
+}
 
 ServerReply wrong_method_reply(std::string allow) {
   ServerReply reply = json_reply(405, R"({"detail":"Method Not Allowed"})");

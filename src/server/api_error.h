@@ -58,8 +58,8 @@ ApiError api_error(const Error& error);
 std::string error_body(const ApiError& error);
 ServerReply json_reply(int status, std::string body);
 ServerReply error_reply(const ApiError& error);
-ServerReply unauthorized_reply();                   // 401
-ServerReply no_route_reply();                       // 404
-ServerReply wrong_method_reply(std::string allow);  // 405; "GET, HEAD"
+ServerReply unauthorized_reply();                        // 401
+ServerReply no_route_reply(std::string_view list = {});  // 404; `list`: the path of what names the routes
+ServerReply wrong_method_reply(std::string allow);       // 405; "GET, HEAD"
 
 }  // namespace kvarto

@@ -43,6 +43,9 @@ TEST(ApiError, RepliesWithoutTheEnvelope) {
   EXPECT_EQ(unauthorized_reply().body, R"({"error":"Unauthorized"})");
   EXPECT_EQ(no_route_reply().status, 404);
   EXPECT_EQ(no_route_reply().body, R"({"detail":"Not Found"})");
+  EXPECT_EQ(header(no_route_reply(), "Link"), "");
+  EXPECT_EQ(no_route_reply("/llm/openapi.json").body, no_route_reply().body);
+  EXPECT_EQ(header(no_route_reply("/llm/openapi.json"), "Link"), "</llm/openapi.json>; rel=\"service-desc\"");
   EXPECT_EQ(wrong_method_reply("GET").status, 405);
   EXPECT_EQ(wrong_method_reply("GET, POST").body, R"({"detail":"Method Not Allowed"})");
   EXPECT_EQ(header(wrong_method_reply("GET, POST"), "Allow"), "GET, POST");

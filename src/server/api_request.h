@@ -36,11 +36,12 @@ struct ApiLimits {
   uint32_t max_prompts = 1024;
   uint32_t max_messages = 16'384, max_tools = 1024;
   // A body may have so much of everything, whatever it is for.
-  size_t max_string_bytes = 8 << 20;  // of one string
-  size_t max_prompt_ids = 4 << 20;    // token ids of all prompts
-  size_t max_values = 256 << 10;      // of everything else
-  size_t max_keys = 1024;             // of one object, logit_bias aside
-  bool strict_fields = false;         // unknown fields are refused
+  size_t max_string_bytes = 8 << 20;   // of one string
+  size_t max_prompt_ids = 4 << 20;     // token ids of all prompts
+  size_t max_values = 256 << 10;       // of everything else
+  size_t max_keys = 1024;              // of one object, logit_bias aside
+  size_t max_logprobs_told = 200'000;  // of one reply: tokens times log-probabilities each, in every choice
+  bool strict_fields = false;          // unknown fields are refused
   bool trust_chat_template = false;
   bool sort_tool_keys = false;  // of the schemas of tools
   bool priority_scheduling = false;

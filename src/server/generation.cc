@@ -110,7 +110,9 @@ void Server::Impl::prepare(ApiRoute route, const Exchange& exchange, uint64_t ar
   const bool generates = route == ApiRoute::chat || route == ApiRoute::completions;
   ApiStatus begun;
   try {
-    if (!exchange->closed()) {
+    if (ending) {
+      begun = tl::unexpected(ended_error());
+    } else if (!exchange->closed()) {
       begun = generates ? begin(route, exchange, arrival_us, std::move(ticket)) : tokenize(exchange, route);
     } else if (generates) {
       metrics->aborted(AbortState::queued);
@@ -129,7 +131,6 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
   const ServerRequest& http_request = exchange->request();
   auto job = std::make_shared<Job>();
   job->arrival_us = arrival_us;
-  job->ticket = std::move(ticket);
   auto parsed = parse_api_request(route, exchange->take_body(), limits);  // freed at once: the reply may take long
   if (!parsed) return tl::unexpected(parsed.error());
   job->request = std::move(*parsed);
@@ -149,6 +150,7 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
   }
   job->salt = salt_of(*job);
   if (auto made = make_prompts(*job); !made) return made;
+  if (auto told = check_logprobs(*job); !told) return told;
   if (auto made = make_bad_words(*job); !made) return made;
   if (const auto refused = overload(static_cast<uint32_t>(samples_of(*job)) - 1)) return tl::unexpected(*refused);
 
@@ -179,6 +181,8 @@ ApiStatus Server::Impl::begin(ApiRoute route, const Exchange& exchange, uint64_t
       answer_options(*job, http_request), std::move(prompts), exchange, engine(),
       [this, job](uint32_t prompt, const RequestResult& result) { finished(*job, prompt, result); },
       [this, job] { metrics->first_byte(job->arrival_us, steady_us()); }, [requests] { requests->cancel(); });
+  reply->make_long_ones([this](std::function<void()> work) { return long_texts->post(std::move(work)); });
+  reply->hold(std::move(ticket));  // not the job's: others look into it when the answer is gone
   submit(job, reply, requests, exchange);
   return {};
 }
@@ -228,8 +232,11 @@ void Server::Impl::submit(const std::shared_ptr<Job>& job, const std::shared_ptr
     requests->cancel();
     for (size_t rest = requests->count(); rest < job->live.size(); ++rest) recent.refused(job->live[rest]);
     http->post([reply, error = *std::move(error)] { reply->refuse(error); });
-  } else if (job->request.stream && options.sse_keep_alive_s > 0) {
-    http->post([this, reply] { answers.insert(reply); });
+  } else {
+    http->post([this, reply] {
+      answers.push_back(reply);
+      if (ending && !reply->done()) reply->break_off(ended_error());
+    });
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "format/printable.h"
+#include "server/api_body.h"
 #include "server/api_messages.h"
 #include "server/server_impl.h"
 #include "text/json_text.h"
@@ -150,6 +151,41 @@ std::string Server::Impl::make_stable(ApiRequest& request, uint64_t& saved_token
   request.messages = dump(messages);
   return "moved=" + std::to_string(all.lines_moved) + ", dropped=" + std::to_string(all.lines_dropped) +
          ", stable-bytes=" + std::to_string(all.stable_bytes) + ", saved-tokens=" + std::to_string(saved_tokens);
+}
+
+// What a reply would tell is known before anything is computed: a small body must not make one of a hundred megabytes.
+// Streams tell of the output piece by piece, and a chat without a limit of its own mostly ends long before the context.
+ApiStatus Server::Impl::check_logprobs(const Job& job) const {
+  const ApiRequest& request = job.request;
+  // A whole vocabulary, where the operator allows that, can be asked for at one place at least.
+  const uint64_t most = std::max<uint64_t>(limits.max_logprobs_told, uint64_t{limits.vocabulary} + 1);
+  const auto refused = [&](const char* field, const char* what, uint64_t tokens, uint64_t each, uint64_t choices,
+                           const char* remedy) -> ApiStatus {
+    if (tokens * each * choices <= most) return {};
+    return tl::unexpected(bad_field(field, std::string(field) + ": " + std::to_string(tokens * each * choices) +
+                                               " log-probabilities would be told (" + std::to_string(tokens) +
+                                               " tokens of " + what + ", " + std::to_string(each) + " each, in " +
+                                               std::to_string(choices) + " choices), and at most " +
+                                               std::to_string(most) + " are in one reply; " + remedy));
+  };
+  const bool completions = request.route == ApiRoute::completions;
+  const uint64_t n = request.sampling.n;
+  const bool echoed = completions && request.echo && request.sampling.logprobs;
+  if (request.prompt_logprobs && (request.show_prompt_logprobs || echoed)) {
+    uint64_t tokens = 0;
+    for (const std::vector<TokenId>& ids : job.ids) tokens += ids.size();
+    const uint64_t shown = completions ? n * ((request.show_prompt_logprobs ? 1 : 0) + (echoed ? 1 : 0)) : 1;
+    RETURN_IF_API_ERROR(refused(request.show_prompt_logprobs ? "prompt_logprobs" : "logprobs", "prompts", tokens,
+                                uint64_t{*request.prompt_logprobs} + 1, shown,
+                                "send fewer or shorter prompts in one call, or ask for fewer"));
+  }
+  if (!request.sampling.logprobs || !request.max_tokens || request.stream) return {};
+  uint64_t tokens = 0;
+  for (const std::vector<TokenId>& ids : job.ids) {
+    tokens += std::min<uint64_t>(*request.max_tokens, limits.max_model_len - ids.size());
+  }
+  return refused(completions ? "logprobs" : "top_logprobs", "output", tokens, uint64_t{*request.sampling.logprobs} + 1,
+                 n, "stream the answer, send fewer prompts in one call, or ask for fewer tokens, choices or logprobs");
 }
 
 // A word is banned as it stands at the beginning of a text and as it follows a space.

@@ -36,7 +36,7 @@ Result<const ReasoningFormat*> find_reasoning_format(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(format.name);
   }
   return fail(ErrorCode::invalid_argument,
-              "--reasoning-parser " + kvarto::quoted(name) + " is not known; known are " + known);
+              "reasoning parser " + kvarto::quoted(name) + " is not known; known are " + known);
 }
 
 ReasoningParser::ReasoningParser(const ReasoningFormat& format, std::string_view prompt)

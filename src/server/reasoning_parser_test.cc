@@ -86,7 +86,7 @@ TEST(ReasoningFormats, UnknownNameListsTheKnown) {
   const auto found = find_reasoning_format("gpt");
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().message,
-            "--reasoning-parser \"gpt\" is not known; known are deepseek_r1, qwen3, think, mistral");
+            "reasoning parser \"gpt\" is not known; known are deepseek_r1, qwen3, think, mistral");
 }
 
 }  // namespace

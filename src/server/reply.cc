@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/log.h"
 #include "server/api_body.h"
 #include "server/reply_json.h"
 #include "server/sse.h"
@@ -13,6 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kLongReply = 4096;  // log-probabilities
 constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 
 // As the API has it: the text that stopped it, the id that did, or null.
@@ -301,21 +303,56 @@ void Reply::end() {
     }
     write(std::string(kSseDone));
     exchange_->finish();
+  } else if (make_elsewhere()) {
+    return;  // the reply is that thread's now, and the ticket with it
   } else {
-    exchange_->reply({.status = 200, .headers = with_type(options_.headers, "application/json"), .body = whole_body()});
+    reply_whole();
   }
+  ticket_.reset();
+}
+
+// Log-probabilities make replies long; each costs about 3 us.
+size_t Reply::logprobs_told() const {
+  size_t told = 0;
+  for (const std::unique_ptr<RequestResult>& result : results_) {
+    size_t scores = 0;
+    for (const PromptLogprob& at : result->prompt_logprobs) scores += 1 + at.top.size();
+    told += scores * (options_.chat ? 1 : options_.n);
+    if (!options_.choice.logprobs) continue;
+    for (const SampleResult& sample : result->samples) told += sample.tokens.size() * (1 + *options_.choice.logprobs);
+  }
+  return told;
+}
+
+bool Reply::make_elsewhere() {
+  if (!elsewhere_ || logprobs_told() < kLongReply) return false;
+  return elsewhere_([self = shared_from_this()] {
+    try {
+      self->reply_whole();
+    } catch (const std::exception& bug) {
+      log(LogLevel::error, self->options_.id + " ends with an error: " + bug.what());
+      self->fail_with(status_error(500, "Internal server error"));
+    }
+    self->ticket_.reset();
+  });
+}
+
+void Reply::reply_whole() {
+  exchange_->reply({.status = 200, .headers = with_type(options_.headers, "application/json"), .body = whole_body()});
 }
 
 void Reply::refuse(const ApiError& error) {
   if (done_) return;
   done_ = true;
   fail_with(error);
+  ticket_.reset();
 }
 
 void Reply::break_off(const ApiError& error) {
   done_ = true;
   broken_off_();  // first: writing the error may fail as well
   fail_with(error);
+  ticket_.reset();
 }
 
 void Reply::fail_with(const ApiError& error) {

@@ -1,6 +1,6 @@
 // Reply: the reply to one generation request in the making: every choice of every prompt, gathered or streamed as
-// server-sent events. Front thread, but for cancelled() and what is fixed when it is made. The engine's callbacks reach
-// it through an EventQueue.
+// server-sent events. Front thread, but for what is fixed when it is made, and for a long answer in one piece, which is
+// made on another thread once everything is there. The engine's callbacks reach it through an EventQueue.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "http/server.h"
@@ -61,7 +62,7 @@ struct EngineEvent {
   std::unique_ptr<RequestResult> result;            // the last event of a prompt: its result instead of a token
 };
 
-class Reply {
+class Reply : public std::enable_shared_from_this<Reply> {
  public:
   // `finished` is called for each prompt, once, with its result; `first_output` once for each prompt of a stream, when
   // output of it was written for the first time. `broken_off`: its answer has come to an end and the engine's work for
@@ -70,6 +71,10 @@ class Reply {
         const Engine& engine, std::function<void(uint32_t prompt, const RequestResult&)> finished,
         std::function<void()> first_output, std::function<void()> broken_off);
 
+  // Kept until the answer is handed over, and no longer, whoever still keeps the reply.
+  void hold(std::shared_ptr<void> ticket) { ticket_ = std::move(ticket); }
+  // Where a long answer in one piece is made, so that the front thread does not stand still; false: there, after all.
+  void make_long_ones(std::function<bool(std::function<void()>)> elsewhere) { elsewhere_ = std::move(elsewhere); }
   void take(EngineEvent event);
   // Before anything came: the whole reply is this error.
   void refuse(const ApiError& error);
@@ -98,6 +103,9 @@ class Reply {
   void end_choice(Choice& choice, const EngineEvent& event);
   void end_prompt(uint32_t prompt, const RequestResult& result);
   void end();
+  size_t logprobs_told() const;
+  bool make_elsewhere();
+  void reply_whole();
   void fail_with(const ApiError& error);
   nlohmann::ordered_json choice_json(Choice& choice, const RequestResult& result, const SampleResult& sample);
   std::string whole_body();
@@ -108,15 +116,17 @@ class Reply {
   const Engine& engine_;
   const std::function<void(uint32_t, const RequestResult&)> finished_;
   const std::function<void()> first_output_, broken_off_;
-  std::vector<bool> shown_;                              // [prompts] some output of it was written
-  std::vector<uint64_t> cached_tokens_;                  // [prompts] as far as is known
-  std::vector<std::vector<PromptLogprob>> scores_;       // [prompts] where scores_prompt(), until all have shown them
-  std::vector<uint32_t> unscored_;                       // [prompts] choices that have not
-  std::vector<uint32_t> open_;                           // [prompts] choices that are not at their end
-  std::vector<Choice> choices_;                          // [prompts * n]
-  std::vector<std::unique_ptr<RequestResult>> results_;  // [prompts], null while running
-  uint32_t running_ = 0;                                 // prompts without a result
-  std::optional<ApiError> error_;                        // of the first prompt that failed
+  std::shared_ptr<void> ticket_;
+  std::function<bool(std::function<void()>)> elsewhere_;  // null: there is no such place
+  std::vector<bool> shown_;                               // [prompts] some output of it was written
+  std::vector<uint64_t> cached_tokens_;                   // [prompts] as far as is known
+  std::vector<std::vector<PromptLogprob>> scores_;        // [prompts] where scores_prompt(), until all have shown them
+  std::vector<uint32_t> unscored_;                        // [prompts] choices that have not
+  std::vector<uint32_t> open_;                            // [prompts] choices that are not at their end
+  std::vector<Choice> choices_;                           // [prompts * n]
+  std::vector<std::unique_ptr<RequestResult>> results_;   // [prompts], null while running
+  uint32_t running_ = 0;                                  // prompts without a result
+  std::optional<ApiError> error_;                         // of the first prompt that failed
   bool started_ = false, done_ = false;
   uint64_t last_write_us_ = 0;
 };

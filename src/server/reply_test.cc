@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "server/exchange_testing.h"
@@ -106,6 +107,24 @@ TEST(Reply, AChoiceThatEndsEarlyIsToldSoAtOnce) {
   EXPECT_TRUE(stream.exchange->written.ends_with("data: [DONE]\n\n"));
 }
 
+// The server counts tickets to know what still runs.
+TEST(Reply, ATicketEndsWithTheAnswer) {
+  const auto held = [](const std::function<void(Streamed&)>& end) {
+    Streamed stream(1);
+    auto ticket = std::make_shared<int>(1);
+    const std::weak_ptr<int> watched = ticket;
+    stream.reply->hold(std::move(ticket));
+    stream.token(0, 0, "a");
+    EXPECT_FALSE(watched.expired());
+    end(stream);
+    return !watched.expired();
+  };
+  EXPECT_TRUE(held([](Streamed&) {}));
+  EXPECT_FALSE(held([](Streamed& stream) { stream.result(0, {{FinishReason::stop, ""}}); }));
+  EXPECT_FALSE(held([](Streamed& stream) { stream.reply->break_off(status_error(500, "planted")); }));
+  EXPECT_FALSE(held([](Streamed& stream) { stream.reply->refuse(status_error(400, "planted")); }));
+}
+
 TEST(Reply, PromptsEndOnTheirOwn) {
   Streamed stream(1, 2);
   stream.token(0, 0, "a", FinishReason::length);
@@ -201,6 +220,39 @@ TEST(Reply, AStreamedEchoWithoutTokensBringsThePromptsLogprobs) {
   ASSERT_EQ(stream.choices().size(), 1u);
   EXPECT_EQ(stream.choices()[0]["text"], "abc");
   EXPECT_EQ(stream.choices()[0]["logprobs"]["token_logprobs"], Json::parse("[null,-1.5]"));
+}
+
+// The front thread hands a long one away, and makes it itself where nobody takes it.
+TEST(Reply, ALongAnswerIsMadeElsewhere) {
+  const std::unique_ptr<Engine> engine = *scripted_engine(R"({"answers": [{"pieces": ["a"]}]})", {});
+  for (const auto& [scores, takes] : {std::pair{10, true}, std::pair{10'000, true}, std::pair{10'000, false}}) {
+    const auto exchange = std::make_shared<RecordedExchange>();
+    auto ticket = std::make_shared<int>();
+    std::vector<std::function<void()>> handed;
+    ReplyOptions options;
+    options.show_prompt_logprobs = true;
+    const auto reply = std::make_shared<Reply>(
+        options, std::vector<ReplyPrompt>(1), exchange, *engine, [](uint32_t, const RequestResult&) {}, [] {}, [] {});
+    reply->make_long_ones([&, takes = takes](std::function<void()> work) {
+      if (takes) handed.push_back(std::move(work));
+      return takes;
+    });
+    reply->hold(ticket);
+    EngineEvent event;
+    event.result = std::make_unique<RequestResult>();
+    event.result->prompt_logprobs.resize(static_cast<size_t>(scores), {.token = 65, .logprob = -1.0f});
+    event.result->samples.resize(1);
+    reply->take(std::move(event));
+    EXPECT_TRUE(reply->done());
+    const bool away = takes && scores > 10;
+    EXPECT_EQ(handed.size(), away ? 1u : 0u);
+    EXPECT_EQ(exchange->written.empty(), away);
+    EXPECT_EQ(ticket.use_count(), away ? 2 : 1) << "it counts as running until it is answered";
+    for (const auto& work : handed) work();
+    EXPECT_EQ(ticket.use_count(), 1);
+    const Json body = Json::parse(exchange->written);
+    EXPECT_EQ(body["choices"][0]["prompt_logprobs"].size(), static_cast<size_t>(scores));
+  }
 }
 
 // Two prompts of which different lengths were cached: chunks tell of their own, the last one of both.

@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 
 using Impl = Server::Impl;
 
+constexpr milliseconds kLastErrors{1000};  // for clients to read that their requests are ended
 constexpr std::string_view kLeaving =
     "The server is shutting down: it finishes what it has and takes nothing new; try another one";
 
@@ -88,7 +89,7 @@ std::optional<ServerReply> refusal_of(const Impl& s, const ServerRequest& reques
   // Whoever has no key does not learn which pages there are.
   const bool open = route != nullptr && !needs_key(*route, s.options.public_metrics);
   if (!open && !s.has_key(request)) return unauthorized_reply();
-  if (route == nullptr) return no_route_reply();
+  if (route == nullptr) return no_route_reply(s.options.docs ? s.options.root_path + "/openapi.json" : "");
   if (!route->takes(request.method)) return wrong_method_reply(std::string(route->methods));
   if (route->guard != RouteGuard::open) {
     if (auto refused = refuse_rebound(s, request)) return refused;
@@ -318,16 +319,32 @@ bool Server::drain(std::chrono::milliseconds limit) {
     begun->set_value();
   });
   begun->get_future().wait_until(until);
+  bool in_time = false;
   {
     std::unique_lock lock(impl_->idle_mutex);
-    if (!impl_->idle.wait_until(lock, until, [this] { return impl_->jobs == 0; })) return false;
+    in_time = impl_->idle.wait_until(lock, until, [this] { return impl_->jobs == 0; });
   }
+  if (!in_time) impl_->http->post([s = impl_.get()] { s->end_answers(); });
   impl_->http->stop_accepting();
   // The last bytes may be on their way still; connections close behind them.
-  while (impl_->http->counts().open > 0 && std::chrono::steady_clock::now() < until) {
+  const auto last = in_time ? until : std::chrono::steady_clock::now() + kLastErrors;
+  while (impl_->http->counts().open > 0 && std::chrono::steady_clock::now() < last) {
     std::this_thread::sleep_for(milliseconds(5));
   }
-  return true;
+  return in_time;
+}
+
+ApiError Server::Impl::ended_error() {
+  return overloaded("The server has shut down before this request was done; send it again, to another one", 1);
+}
+
+// Whoever has not got an answer learns why; those on their way here find the mark.
+void Server::Impl::end_answers() {
+  ending = true;
+  for (const std::weak_ptr<Reply>& weak : answers) {
+    const std::shared_ptr<Reply> one = weak.lock();
+    if (one != nullptr && !one->done()) run_guarded([&] { one->break_off(ended_error()); });
+  }
 }
 
 // --- every request
@@ -470,13 +487,18 @@ std::optional<ServerReply> Server::Impl::refuse_by_head(const ServerRequest& req
 // What fails here fails alone, and the next look comes.
 void Server::Impl::look_after() {
   http->after(milliseconds(options.sse_keep_alive_s > 0 ? 200 : 1000), [this] { look_after(); });
-  std::erase_if(answers, [](const std::shared_ptr<Reply>& one) { return one->done(); });
+  std::erase_if(answers, [](const std::weak_ptr<Reply>& one) {
+    const std::shared_ptr<Reply> reply = one.lock();
+    return reply == nullptr || reply->done();
+  });
   if (!ready) return;
   const uint64_t now = steady_us();
   run_guarded([&] { watch(now); });
   run_guarded([&] { log_stats(now); });
   if (options.sse_keep_alive_s <= 0) return;
-  for (const std::shared_ptr<Reply>& one : answers) {
+  for (const std::weak_ptr<Reply>& weak : answers) {
+    const std::shared_ptr<Reply> one = weak.lock();
+    if (one == nullptr) continue;
     const auto silent_us = static_cast<double>(now - std::min(now, one->last_write_us()));
     if (silent_us >= options.sse_keep_alive_s * 1e6) run_guarded([&] { one->keep_alive(); });
   }

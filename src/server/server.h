@@ -35,7 +35,8 @@ class Server {
   // Fails from then on, with the reason. Any thread, after serve().
   Status health() const;
   // New requests get 503, on old connections and new ones; accepted ones go on. True once they are done and nobody is
-  // connected any more, false after `limit`.
+  // connected any more. False after `limit`: what is not answered by then gets a 503 or an error event, and a second to
+  // read it. Once.
   bool drain(std::chrono::milliseconds limit);
   // Tests: the engine's thread sleeps so long before each step.
   void stall(uint64_t us);

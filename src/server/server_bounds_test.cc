@@ -95,6 +95,33 @@ TEST_F(ServerBounds, TokenizeSpellsOnlySoManyTokens) {
   EXPECT_EQ(post("/tokenize", body(200'000, true)).status, 200);
 }
 
+// A small body must not make a reply of a hundred megabytes.
+TEST_F(ServerBounds, SoManyLogprobsAreInOneReply) {
+  serve({}, kPlain);
+  const auto ask = [&](const std::string& prompt, const std::string& fields) {
+    return post("/v1/completions", R"({"temperature": 1, "max_tokens": 1, "prompt": )" + prompt + ", " + fields + "}");
+  };
+  const std::string texts = repeated("\"" + std::string(400, 'x') + "\"", 48), ids = repeated("7", 2000);
+  const Answer refused = ask(texts, R"("prompt_logprobs": 20)");  // 48 * 400 * 21
+  expect_refused(refused, "prompt_logprobs");
+  EXPECT_NE(refused.body.find("403200"), std::string::npos) << refused.body;
+  EXPECT_NE(refused.body.find("200000"), std::string::npos) << refused.body;
+  EXPECT_NE(refused.body.find("fewer"), std::string::npos) << refused.body;
+  expect_refused(ask(ids, R"("n": 64, "echo": true, "logprobs": 5)"), "logprobs");
+  expect_refused(ask(ids, R"("n": 64, "echo": true, "logprobs": 5, "stream": true)"), "logprobs");
+  expect_refused(
+      post("/v1/completions", R"({"temperature": 1, "max_tokens": 1000, "n": 64, "logprobs": 5, "prompt": "x"})"),
+      "logprobs");
+  EXPECT_EQ(ask(ids, R"("n": 2, "echo": true, "logprobs": 5)").status, 200);
+  EXPECT_EQ(ask(ids, R"("prompt_logprobs": 20)").status, 200);
+  const std::string chat = R"("messages": [{"role": "user", "content": "x"}], "logprobs": true, "top_logprobs": 20)";
+  EXPECT_EQ(post("/v1/chat/completions", R"({"max_tokens": 8000, )" + chat + "}").status, 200);
+  EXPECT_EQ(post("/v1/chat/completions", "{" + chat + "}").status, 200);
+  const std::string three = R"({"max_tokens": 8000, "n": 3, "temperature": 1, )" + chat;
+  EXPECT_EQ(post("/v1/chat/completions", three + R"(, "stream": true})").status, 200);
+  expect_refused(post("/v1/chat/completions", three + "}"), "top_logprobs");
+}
+
 // A text that is to be truncated has to be cut into tokens whole, so it has a limit of its own.
 TEST_F(ServerBounds, WhatIsTruncatedHasALimit) {
   serve({}, kPlain);

@@ -58,7 +58,6 @@ struct Job {
   std::vector<uint32_t> max_tokens;                // [prompts]
   std::string volatile_note;                       // what --volatile-text did; empty: nothing
   uint64_t volatile_saved = 0;                     // tokens; see make_stable()
-  std::shared_ptr<void> ticket;                    // counts the request while it lives
   uint64_t arrival_us = 0;
 };
 
@@ -91,6 +90,8 @@ struct Server::Impl {
   bool has_key(const ServerRequest& request) const;
   std::vector<HttpHeader> cors_headers(const ServerRequest& request) const;
   void look_after();  // once a second
+  void end_answers();
+  static ApiError ended_error();
   void watch(uint64_t now_us);
   void models(const Exchange& exchange);
   void health_reply(const Exchange& exchange);
@@ -125,6 +126,7 @@ struct Server::Impl {
                                          JobRequests& taken);
   ApiStatus make_prompts(Job& job);
   ApiStatus make_bad_words(Job& job);
+  ApiStatus check_logprobs(const Job& job) const;
   std::string make_stable(ApiRequest& request, uint64_t& saved_tokens) const;
   ApiStatus check_length(const Job& job, std::string_view text) const;
   ApiStatus check_spelling(std::span<const TokenId> ids) const;
@@ -158,6 +160,7 @@ struct Server::Impl {
   const std::string key_secret = random_secret();  // under which API keys have names
   int64_t started = 0;                             // Unix seconds
   std::atomic<bool> ready = false, draining = false;
+  std::atomic<bool> ending = false;     // draining took too long: what is not answered yet gets an error
   std::atomic<uint64_t> preparing = 0;  // requests between the front thread and the engine
   std::atomic<uint64_t> jobs = 0;       // generation requests that are not answered yet
   std::atomic<uint64_t> next_seed = 0;
@@ -181,8 +184,8 @@ struct Server::Impl {
   StatsNumbers last_stats;
   uint64_t last_stats_us = 0;
   bool was_quiet = false;
-  std::function<void()> on_failure;                    // empty once it was called
-  std::unordered_set<std::shared_ptr<Reply>> answers;  // front thread's: streams that may need a sign of life
+  std::function<void()> on_failure;           // empty once it was called
+  std::vector<std::weak_ptr<Reply>> answers;  // front thread's: those under way, and some that were
   std::mutex idle_mutex;
   std::condition_variable idle;
 

@@ -103,10 +103,34 @@ TEST_F(ServerLife, DrainingEndsAtItsLimit) {
   running.send(completion(R"({"prompt": "x", "stream": true, "max_tokens": 8000})"));
   ASSERT_NE(running.receive_until("\"text\""), "");
   EXPECT_FALSE(server_->drain(std::chrono::milliseconds(20)));
-  EXPECT_TRUE(refused_for_leaving(get("/health"))) << "the owner has not ended it yet";
+  EXPECT_FALSE(RawClient(server_->port()).connected());
   server_.reset();
-  EXPECT_EQ(running.receive_all().find("\"finish_reason\":\"length\""), std::string::npos);
+  const std::string rest = running.receive_all();
+  EXPECT_EQ(rest.find("\"finish_reason\":\"length\""), std::string::npos);
+  EXPECT_NE(rest.find("\"code\":\"server_overloaded\""), std::string::npos) << rest;
+  EXPECT_NE(rest.find("data: [DONE]"), std::string::npos) << rest;
   EXPECT_FALSE(running.hung());
+}
+
+// Also those that the engine, which stands still, has not begun with.
+TEST_F(ServerLife, WhoeverWaitsIsToldThatTheServerEnds) {
+  ServeOptions served;
+  served.load_tracking = true;
+  listen(std::move(served));
+  serve(scripted_engine(kEndless, {}));
+  server_->stall(kForEverUs);
+  RawClient whole(server_->port()), streamed(server_->port());
+  whole.send(completion(R"({"prompt": "x", "max_tokens": 8000})"));
+  streamed.send(completion(R"({"prompt": "x", "stream": true, "max_tokens": 8000})"));
+  ASSERT_TRUE(eventually([&] { return get("/load").body == R"({"server_load":2})"; }));
+  EXPECT_FALSE(server_->drain(std::chrono::milliseconds(20)));
+  for (RawClient* const client : {&whole, &streamed}) {
+    const Answer answer = client->answer();
+    EXPECT_EQ(answer.status, 503) << answer.head;
+    EXPECT_NE(answer.body.find("has shut down"), std::string::npos) << answer.body;
+    EXPECT_FALSE(answer.value("Retry-After").empty());
+  }
+  server_->stall(0);
 }
 
 // What was accepted before is finished, also when it had not come to the engine yet.

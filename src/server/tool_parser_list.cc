@@ -36,7 +36,7 @@ Result<const ToolFormat*> find_tool_format(std::string_view name, std::string_vi
                     known.substr(0, known.size() - 2) + ", or leave the flag out");
   }
   return fail(ErrorCode::invalid_argument,
-              "--tool-call-parser " + kvarto::quoted(name) + " is not known; known are " + known + "auto");
+              "tool call parser " + kvarto::quoted(name) + " is not known; known are " + known + "auto");
 }
 
 }  // namespace kvarto

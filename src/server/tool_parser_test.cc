@@ -269,7 +269,7 @@ TEST(ToolFormats, FoundByNameAndByTemplate) {
   };
   EXPECT_EQ(name("mistral", "<tool_call>"), "mistral");
   EXPECT_EQ(name("pythonic", ""),
-            "--tool-call-parser \"pythonic\" is not known; known are hermes, llama3_json, mistral, auto");
+            "tool call parser \"pythonic\" is not known; known are hermes, llama3_json, mistral, auto");
   EXPECT_NE(name("auto", "{{ messages }}").find("name one of hermes, llama3_json, mistral"), std::string::npos);
   const auto stored = [&](const std::string& file) {
     const auto text = read_file(std::string(KVARTO_SOURCE_DIR) + "/tests/golden/templates/" + file + ".jinja");

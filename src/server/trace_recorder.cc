@@ -28,7 +28,6 @@
 namespace kvarto {
 namespace {
 
-constexpr std::chrono::milliseconds kGather{100};  // lines of this time share a write
 constexpr size_t kWriteBytes = 64 << 10;
 // What may wait for a disk that does not answer.
 constexpr size_t kMostQueuedBytes = 32 << 20;
@@ -243,8 +242,7 @@ void TraceRecorder::Impl::loop() {
       std::unique_lock lock(mutex);
       wake.wait(lock, [this] { return stopping || !queue.empty(); });
       if (queue.empty()) return;
-      wake.wait_for(lock, kGather, [this] { return stopping; });
-      taken.swap(queue);
+      taken.swap(queue);  // what ends while these are written shares the next write
       queued_bytes = 0;
     }
     write_lines(taken);

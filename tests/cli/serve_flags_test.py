@@ -82,6 +82,7 @@ def unknown_flags_name_the_nearest(_):
     assert "--max-model-len" in error_line(LLAMA, "--max-model-length", "5")
     assert "--enable-prefix-caching" in error_line(LLAMA, "--enable-prefix-cachng")
     assert "--help=all" in error_line(LLAMA, "--bogus")
+    assert error_line(LLAMA, "--bogus").count("see `") + error_line(LLAMA, "--bogus").count("See `") == 1
     assert "needs a value" in error_line(LLAMA, "--port")
     assert "needs a value" in error_line(LLAMA, "--port", "--host", "x")
     assert "two models" in error_line(LLAMA, "other")

@@ -327,7 +327,7 @@ class PullTest(unittest.TestCase):
 
     def test_nobody_listens(self):
         self.hub.close()
-        self.fails("cannot connect to 127.0.0.1")
+        self.fails("cannot connect to 127.0.0.1", "set HF_ENDPOINT to a mirror", "needs no pull")
 
     def test_offline(self):
         for name in ("KVARTO_OFFLINE", "HF_HUB_OFFLINE"):

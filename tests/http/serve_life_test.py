@@ -261,13 +261,29 @@ class Ends(ServeTest):
         read_until(connected, b'"text"')
         self.assertEqual(server.stop(), 0)
         self.assertIn("requests that were still running are ended", server.log)
+        rest = read_until(connected, b"[DONE]")
+        self.assertIn(b"has shut down", rest)
         connected.close()
+
+    def test_a_client_that_waits_is_told(self):
+        server = self.start(self.script(ENDLESS, endless=True, step_us=5000), "--shutdown-timeout", "0.2", "--max-num-seqs", 1)
+        running = server.open("/v1/completions", {"prompt": "x", "max_tokens": 8000, "stream": True})
+        read_until(running, b'"text"')
+        waiting = server.open("/v1/completions", {"prompt": "y", "max_tokens": 1})
+        eventually(lambda: server.numbers()["vllm:num_requests_waiting"] == 1, "one in the queue")
+        self.assertEqual(server.stop(), 0)
+        reply = read_until(waiting, b"has shut down")
+        self.assertTrue(reply.startswith(b"HTTP/1.1 503 "), reply)
+        for connected in (running, waiting):
+            connected.close()
 
     def test_nobody_runs(self):
         server = self.start(self.script(["x"]), "--shutdown-timeout", 600)
         idle = server.connection()
         idle.connect()
+        server.complete("a prompt that others may be near to")
         self.assertEqual(server.stop(), 0)
+        self.assertNotIn("still running", server.log)
         idle.close()
 
 

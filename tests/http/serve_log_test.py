@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What `kvarto serve` writes down of requests, and what it does when its engine breaks: serve_log_test.py PATH_TO_KVARTO."""
+import http.client
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -18,6 +20,27 @@ def read_until(connected, wanted):
         assert got, data[-200:]
         data += got
     return data
+
+
+class FullPipe(ServeTest):
+    def test_a_log_that_nobody_reads_stops_no_request(self):
+        process = subprocess.Popen([KVARTO, "serve", self.script(["x"]), "--port", "0"], stdin=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        log = b""
+        while b"Application startup complete" not in log:
+            log += os.read(process.stderr.fileno(), 4096)
+        port = int(re.search(rb"listening at http://127\.0\.0\.1:(\d+);", log).group(1))
+        connected = http.client.HTTPConnection("127.0.0.1", port, timeout=WATCHDOG_S)
+        for _ in range(3000):  # a line each of about 80 bytes; a pipe holds 64 KiB
+            connected.request("GET", "/version")
+            answer = connected.getresponse()
+            answer.read()
+            self.assertEqual(answer.status, 200)
+        connected.close()
+        process.terminate()
+        self.assertEqual(process.wait(WATCHDOG_S), 0)
 
 
 class Record(ServeTest):

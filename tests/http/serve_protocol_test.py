@@ -115,6 +115,7 @@ class Plain(ServeTest):
     def test_unknown_paths_and_methods(self):
         reply = self.server.get("/nowhere")
         self.assertEqual((reply.status, reply.json), (404, {"detail": "Not Found"}))
+        self.assertEqual(reply.headers["Link"], '</openapi.json>; rel="service-desc"')
         for method, path, allowed in (("GET", "/v1/completions", "POST"), ("POST", "/v1/models", "GET"),
                                       ("DELETE", "/health", "GET"), ("PUT", "/tokenize", "POST")):
             reply = self.server.request(method, path)
