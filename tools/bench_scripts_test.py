@@ -4,7 +4,9 @@ import argparse
 import importlib.machinery
 import importlib.util
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -66,6 +68,28 @@ class Measure(unittest.TestCase):
         self.assertEqual(MEASURE.accuracy_rows(text, MEASURE.MODELS), [
             {"model": "SmolLM2-135M", "positions": 682, "top token right %": 97.51, "mean KL, nats": 0.00315},
             {"model": "Gemma-3-270M", "positions": 9, "top token right %": 97.13, "mean KL, nats": 0.00225}])
+
+
+class WithoutAProgram(unittest.TestCase):
+    def test_one_line_says_what_to_do(self):
+        for path, flags in (("bench/measure", ["none/kvarto"]), ("bench/serve_load", ["--quick", "--kvarto", "none/kvarto"]),
+                            ("bench/peers/compare", ["--quick", "--kvarto", "none/kvarto"])):
+            with self.subTest(path), tempfile.TemporaryDirectory() as folder:
+                output = pathlib.Path(folder) / "out"
+                done = subprocess.run([sys.executable, ROOT / path, *flags, "--output", output], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertEqual(done.stderr.splitlines()[-1], "none/kvarto is not there; build it first with ./run")
+                self.assertNotIn("Traceback", done.stderr)
+                self.assertFalse(output.exists())
+
+    def test_the_setup_of_the_others_explains_itself(self):
+        setup = ROOT / "bench/peers/setup"
+        done = subprocess.run(["bash", setup, "--help"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("usage: bench/peers/setup [--avx2]", done.stdout)
+        done = subprocess.run(["bash", setup, "--bogus"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("--bogus", done.stderr)
 
 
 class Engine:

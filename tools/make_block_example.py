@@ -5,6 +5,7 @@ real code against the same file.
 
 One layer, 2 KV heads, key and value dims 4. K of token t, head h, dim d is 64 h + 4 t + d; V is that plus 0.5.
 """
+import argparse
 import hashlib
 import json
 import pathlib
@@ -128,8 +129,11 @@ def example():
 
 
 def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare and write nothing")
+    check = parser.parse_args(arguments).check
     text = json.dumps(example(), indent=2) + "\n"
-    if arguments == ["--check"]:
+    if check:
         if OUTPUT.read_text() != text:
             print(f"{OUTPUT.name} is not what tools/make_block_example.py computes; run it and look at the difference")
             return 1

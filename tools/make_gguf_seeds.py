@@ -6,9 +6,9 @@ Usage: tools/make_gguf_seeds.py [FOLDER]   (default: tests/fuzz/corpus/gguf)
 small.gguf is also the independent sample that src/format/gguf_test.cc reads: it holds every value type, arrays of several
 and two tensors.
 """
+import argparse
 import pathlib
 import struct
-import sys
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
@@ -100,7 +100,9 @@ def seeds():
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests/fuzz/corpus/gguf"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=root / "tests/fuzz/corpus/gguf")
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in seeds():
         (folder / (name + ".gguf")).write_bytes(data)

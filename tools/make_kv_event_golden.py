@@ -4,6 +4,7 @@
 Needs msgspec and msgpack from PyPI (a virtual environment will do): make_kv_event_golden.py [OUTPUT]. The structs declare
 vLLM's published field names and order; msgspec encodes them. Every value is encoded by both libraries, which must agree.
 """
+import argparse
 import hashlib
 import json
 import pathlib
@@ -161,7 +162,9 @@ def values():
 
 
 def main():
-    output = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=OUTPUT)
+    output = parser.parse_args().output
     version = ".".join(map(str, msgpack.version))
     lines = [f'"made by": "tools/make_kv_event_golden.py with msgspec {msgspec.__version__}, msgpack {version}"']
     for key, rows in (("values", values()), ("batches", batches())):

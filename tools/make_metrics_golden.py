@@ -22,6 +22,7 @@ Ends    a: stream, n 2, may generate 64: 40 prompt tokens, none cached, 3 and 2 
 Refused 2 for queued requests, 1 for queued tokens, 3 because nobody had room to read them.
 Lives   one block used again after 0.5 s, one replaced after 10 s, the last 3 of them unused.
 """
+import argparse
 import math
 import pathlib
 import sys
@@ -229,13 +230,16 @@ def totals():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=OUTPUT)
+    output = parser.parse_args().output
     events()
     totals()
     lines = []
     for name in sorted(FAMILIES):
         kind, series = FAMILIES[name]
         lines += [f"# TYPE {name} {kind}", *series]
-    (pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT).write_text("\n".join(lines) + "\n")
+    output.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

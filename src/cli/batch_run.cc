@@ -1,6 +1,7 @@
 // `kvarto run --prompts`: many prompts at once, answered in input order.
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/batch_file.h"
@@ -14,18 +15,24 @@
 namespace kvarto {
 namespace {
 
-struct Job {
-  size_t index = 0;  // of the input line
+struct InputLine {
+  size_t number = 0;  // in the file, from 1; blank ones count
   std::string text;
+};
+
+struct Job {
+  size_t index = 0;  // of the input line among those that are not blank
+  InputLine source;
   BatchLine line;  // request.prompt is filled in
 };
 
-std::vector<std::string> split_lines(const std::string& content) {
-  std::vector<std::string> lines;
-  for (size_t at = 0; at < content.size();) {
+std::vector<InputLine> split_lines(const std::string& content) {
+  std::vector<InputLine> lines;
+  size_t number = 1;
+  for (size_t at = 0; at < content.size(); ++number) {
     const size_t end = std::min(content.find('\n', at), content.size());
     std::string line = content.substr(at, end - at);
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back({number, std::move(line)});
     at = end + 1;
   }
   return lines;
@@ -61,7 +68,7 @@ class BatchRun {
   BatchRun(const RunFlags& flags, std::unique_ptr<Engine> engine, BatchFile file, uint32_t in_flight)
       : flags_(flags), file_(std::move(file)), most_in_flight_(in_flight), engine_(std::move(engine)) {}
 
-  Result<int> run(const std::vector<std::string>& lines) {
+  Result<int> run(const std::vector<InputLine>& lines) {
     total_ = lines.size();
     if (!file_.answers().empty()) {
       note("resuming: " + std::to_string(file_.answers().size()) + " of " + std::to_string(total_) + " lines are done");
@@ -77,17 +84,17 @@ class BatchRun {
       return kExitInterrupted;
     }
     RETURN_IF_ERROR(file_.finish());
-    return report();
+    return report(lines);
   }
 
  private:
-  Status prepare(const std::vector<std::string>& lines) {
+  Status prepare(const std::vector<InputLine>& lines) {
     const Request defaults = make_request(flags_.sampling, 0.0f, {});
     for (size_t i = 0; i < lines.size(); ++i) {
       if (file_.answers().contains(i)) continue;
       Job job{i, lines[i], {}};
       Status status = [&]() -> Status {
-        ASSIGN_OR_RETURN(job.line, parse_batch_line(job.text, defaults));
+        ASSIGN_OR_RETURN(job.line, parse_batch_line(job.source.text, defaults));
         ASSIGN_OR_RETURN(job.line.request.prompt, encode(job.line));
         return {};
       }();
@@ -153,14 +160,22 @@ class BatchRun {
     return file_.add(job.index, answer_line(job.line, result, *engine_, std::time(nullptr)));
   }
 
-  Status add_error(const Job& job, const Error& error) { return file_.add(job.index, error_line(job.text, error)); }
+  Status add_error(const Job& job, Error error) {
+    error.message = "line " + std::to_string(job.source.number) + ": " + error.message;
+    return file_.add(job.index, error_line(job.source.text, error));
+  }
 
   // Lines answered with an error by an earlier run count too.
-  Result<int> report() const {
+  Result<int> report(const std::vector<InputLine>& lines) const {
+    constexpr size_t kMostNamed = 8;
     size_t failed = 0;
+    std::string numbers;
     for (const auto& [index, answer] : file_.answers()) {
       const auto json = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
-      if (json.contains("error") && !json["error"].is_null()) ++failed;
+      if (!json.contains("error") || json["error"].is_null()) continue;
+      if (failed < kMostNamed) numbers += (failed == 0 ? "" : ", ") + std::to_string(lines[index].number);
+      if (failed == kMostNamed) numbers += ", ...";
+      ++failed;
     }
     if (!flags_.model.quiet) {
       const EngineStats stats = engine_->stats();
@@ -171,7 +186,8 @@ class BatchRun {
     }
     if (failed == 0) return 0;
     return fail(ErrorCode::invalid_argument, std::to_string(failed) + " of " + std::to_string(total_) +
-                                                 " lines failed; each has an \"error\" in the output that says why");
+                                                 " lines failed (" + numbers +
+                                                 "); each has an \"error\" in the output that says why");
   }
 
   const RunFlags& flags_;
@@ -189,14 +205,20 @@ class BatchRun {
 
 Result<int> run_batch(const RunFlags& flags) {
   ASSIGN_OR_RETURN(const std::string content, read_input(flags.prompts));
-  const std::vector<std::string> lines = split_lines(content);
+  const std::vector<InputLine> lines = split_lines(content);
   if (lines.empty())
     return fail(ErrorCode::invalid_argument, flags.prompts + " has no lines; give one JSON object a line");
   ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags.model, EngineOptions().max_num_seqs));
   options.scheduling_policy = SchedulingPolicy::priority;  // lines may say which of them matter more
   ASSIGN_OR_RETURN(const std::string output, output_path(flags.output, flags.prompts));
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, load_engine(flags.model, options));
+  std::error_code unknown;
+  const bool replaces = output != "-" && std::filesystem::exists(output, unknown);
   ASSIGN_OR_RETURN(BatchFile file, BatchFile::open(output, identity_of(flags, *engine, content), lines.size()));
+  if (replaces && file.answers().empty() && !flags.model.quiet) {
+    note(output + " is there: all " + std::to_string(lines.size()) +
+         " lines are computed anew and replace it at the end; only a run that was stopped is resumed");
+  }
   return BatchRun(flags, std::move(engine), std::move(file), 2 * options.max_num_seqs).run(lines);
 }
 

@@ -13,6 +13,7 @@
 #include "cli/list.h"
 #include "cli/output.h"
 #include "cli/step_cost.h"
+#include "engine/validate.h"
 
 namespace kvarto {
 namespace {
@@ -26,9 +27,14 @@ struct Plan {
 
 Result<Plan> read_plan(const BenchFlags& flags) {
   Plan plan;
-  ASSIGN_OR_RETURN(plan.depths, parse_counts("-d", flags.depths));
-  ASSIGN_OR_RETURN(plan.batches, parse_counts("-b", flags.batches));
-  ASSIGN_OR_RETURN(plan.threads, parse_counts("--threads", flags.threads));
+  ASSIGN_OR_RETURN(plan.depths, parse_counts("-d", flags.depths, "0,4096"));
+  ASSIGN_OR_RETURN(plan.batches, parse_counts("-b", flags.batches, "1,8"));
+  ASSIGN_OR_RETURN(plan.threads, parse_counts("--threads", flags.threads, "1,2"));
+  EngineOptions options;  // all of the list: the last engine is loaded when the others have been measured
+  for (const uint32_t threads : plan.threads) {
+    options.threads = static_cast<int>(std::min(threads, uint32_t{1} << 30));
+    RETURN_IF_ERROR(validate(options));
+  }
   if (std::ranges::count(plan.batches, 0u) > 0)
     return fail(ErrorCode::invalid_argument, "-b 0 runs nothing; give 1 or more");
   if (flags.repetitions == 0) return fail(ErrorCode::invalid_argument, "-r 0 measures nothing; give 1 or more");
@@ -60,13 +66,14 @@ class Bench {
   Bench(const BenchFlags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
 
   Result<int> run() {
-    if (!flags_.json) RETURN_IF_ERROR(put(bench_head()));
     for (const uint32_t threads : plan_.threads) {
       RETURN_IF_ERROR(run_engine(threads, /*recompute=*/false));
       if (flags_.recompute) RETURN_IF_ERROR(run_engine(threads, /*recompute=*/true));
     }
-    if (rows_.empty())
-      return fail(ErrorCode::invalid_argument, "no depth fits, nothing was measured; give smaller ones with -d");
+    if (rows_.empty()) {
+      return fail(ErrorCode::invalid_argument,
+                  "no row fits, nothing was measured; give less with -p, -n or -d, or more with --max-model-len");
+    }
     for (BenchRow& row : rows_) row.rates = rates_.of(row.threads);
     RETURN_IF_ERROR(put(flags_.json ? bench_json(rows_) : bounds_text()));
     return 0;
@@ -85,21 +92,33 @@ class Bench {
 
   Status run_depths(Setting& setting) {
     for (const uint32_t depth : plan_.depths) {
-      const uint64_t needed = uint64_t{depth} + std::max(flags_.prompt + 1, flags_.generate + 2);
-      const uint32_t longest = setting.engine->info().max_model_len;
-      if (needed > longest) {
-        note("depth " + std::to_string(depth) + " left out: it needs " + std::to_string(needed) +
-             " tokens, and this model runs at most " + std::to_string(longest));
-        continue;
-      }
+      // Behind the depth: the prompt and its first token; a token of its own, a first one, those that are timed.
+      const bool prompts = flags_.prompt > 0 && !setting.recompute &&
+                           fits(setting, prompt_name(), "-p", depth, uint64_t{flags_.prompt} + 1);
+      const bool generations =
+          flags_.generate > 0 && fits(setting, generation_name(setting), "-n", depth, uint64_t{flags_.generate} + 2);
+      if (!prompts && !generations) continue;
       setting.shared = depth_ids(*setting.engine, depth);
       if (setting.caching) RETURN_IF_ERROR(warm_up(*setting.engine, setting.shared));
       for (const uint32_t batch : plan_.batches) {
-        if (flags_.prompt > 0 && !setting.recompute) RETURN_IF_ERROR(measure(setting, prompt_case(setting, batch)));
-        if (flags_.generate > 0) RETURN_IF_ERROR(measure(setting, generation_case(setting, batch)));
+        if (prompts) RETURN_IF_ERROR(measure(setting, prompt_case(setting, batch)));
+        if (generations) RETURN_IF_ERROR(measure(setting, generation_case(setting, batch)));
       }
     }
     return {};
+  }
+
+  // Whether a row of `depth` and `more` tokens can be run; when not, that is said. `flag` sets `more`.
+  static bool fits(const Setting& setting, const std::string& name, const std::string& flag, uint32_t depth,
+                   uint64_t more) {
+    const EngineInfo& info = setting.engine->info();
+    const uint64_t needed = depth + more;
+    if (needed <= info.max_model_len) return true;
+    note(name + " at depth " + std::to_string(depth) + " left out: it needs " + std::to_string(needed) +
+         " tokens, and this model runs at most " + std::to_string(info.max_model_len) + "; give less with " + flag +
+         (depth > 0 ? " or -d" : "") +
+         (info.max_model_len < info.context_length ? ", or more with --max-model-len" : ""));
+    return false;
   }
 
   Result<Setting> load(uint32_t threads, bool recompute) {
@@ -115,11 +134,16 @@ class Bench {
     return Setting{std::move(engine), std::move(cost), options.enable_prefix_caching, recompute};
   }
 
+  std::string prompt_name() const { return "pp" + std::to_string(flags_.prompt); }
+  std::string generation_name(const Setting& setting) const {
+    return "tg" + std::to_string(flags_.generate) + (setting.recompute ? " recompute" : "");
+  }
+
   Case prompt_case(const Setting& setting, uint32_t batch) const {
     const auto depth = static_cast<uint32_t>(setting.shared.size());
     const uint32_t block = setting.engine->cache().layout().block_tokens();
     const uint32_t found = setting.caching ? depth / block * block : 0, computed = depth - found + flags_.prompt;
-    return {"pp" + std::to_string(flags_.prompt),
+    return {prompt_name(),
             time_prompt,
             batch,
             flags_.prompt,
@@ -129,9 +153,9 @@ class Bench {
   Case generation_case(const Setting& setting, uint32_t batch) const {
     const uint32_t count = flags_.generate;
     const uint64_t length = setting.shared.size() + 1, tokens = uint64_t{batch} * count;
-    const std::string name = "tg" + std::to_string(count);
+    const std::string name = generation_name(setting);
     if (setting.recompute) {
-      return {name + " recompute", time_recompute, batch, count, setting.cost.recompute(length, batch, count), tokens};
+      return {name, time_recompute, batch, count, setting.cost.recompute(length, batch, count), tokens};
     }
     return {name, time_generation, batch, count, setting.cost.generation(length, batch, count), tokens};
   }
@@ -166,7 +190,8 @@ class Bench {
                      .token_cost = c.cost / static_cast<double>(c.tokens),
                      .logits_sha256 = hash,
                      .rates = {}});
-    return flags_.json ? Status() : put(bench_line(rows_.back()));
+    if (flags_.json) return {};
+    return put((rows_.size() == 1 ? bench_head() : "") + bench_line(rows_.back()));
   }
 
   std::string bounds_text() const {

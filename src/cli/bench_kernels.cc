@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <span>
 
 #include "cli/bench_row.h"
@@ -16,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "format/printable.h"
+#include "text/regex.h"
 
 namespace kvarto {
 namespace {
@@ -74,15 +74,17 @@ Json row_json(const KernelRow& row, double seconds, const Rates& rates) {
   Cost bounding = row.cost;
   if (!row.cold) bounding.bytes = 0;
   const Bound bound = bound_of(bounding, rates);
+  const bool known = bound_known(bounding, rates);
+  const char* const by = bound.by_memory()       ? "memory"
+                         : row.cost.int8 > 0     ? "int8"
+                         : row.cost.int8_few > 0 ? "int8 few"
+                                                 : "fma";
   return {{"kernel", row.name},
           {"seconds", seconds},
           {"gb_s", row.cost.bytes / seconds / kGiga},
           {"gop_s", (row.cost.int8 + row.cost.int8_few + row.cost.f32) / seconds / kGiga},
-          {"bound_by", bound.by_memory()       ? "memory"
-                       : row.cost.int8 > 0     ? "int8"
-                       : row.cost.int8_few > 0 ? "int8 few"
-                                               : "fma"},
-          {"share_of_bound", bound.seconds() / seconds}};
+          {"bound_by", known ? Json(by) : Json(nullptr)},
+          {"share_of_bound", known ? Json(bound.seconds() / seconds) : Json(nullptr)}};
 }
 
 std::string head() {
@@ -92,11 +94,15 @@ std::string head() {
 }
 
 std::string line(const Json& row) {
-  char text[200];
-  std::snprintf(text, sizeof text, "%-36s %12.2f %9.2f %9.1f  %-8s %6.1f %%\n",
-                row["kernel"].get<std::string>().c_str(), 1e6 * row["seconds"].get<double>(), row["gb_s"].get<double>(),
-                row["gop_s"].get<double>(), row["bound_by"].get<std::string>().c_str(),
-                100.0 * row["share_of_bound"].get<double>());
+  char text[200], bound[40];
+  if (row["bound_by"].is_null()) {
+    std::snprintf(bound, sizeof bound, "%-8s %8s", "-", "-");
+  } else {
+    std::snprintf(bound, sizeof bound, "%-8s %6.1f %%", row["bound_by"].get<std::string>().c_str(),
+                  100.0 * row["share_of_bound"].get<double>());
+  }
+  std::snprintf(text, sizeof text, "%-36s %12.2f %9.2f %9.1f  %s\n", row["kernel"].get<std::string>().c_str(),
+                1e6 * row["seconds"].get<double>(), row["gb_s"].get<double>(), row["gop_s"].get<double>(), bound);
   return text;
 }
 
@@ -119,13 +125,29 @@ Result<SimdTarget> find_target(const std::string& name) {
   return *target;
 }
 
-Result<std::regex> compile(const std::string& filter) {
-  try {
-    return std::regex(filter);
-  } catch (const std::regex_error&) {
-    return fail(ErrorCode::invalid_argument, "--filter " + kvarto::quoted(filter) +
-                                                 " is not a regular expression; give one such as 'matmul/Q4_K|attend'");
+// Those whose name the filter finds, all for an empty one. A name is short, so what needs many steps would need for
+// ever.
+Result<std::vector<KernelRow>> chosen(const std::string& filter, std::vector<KernelRow> rows) {
+  constexpr size_t kLongest = 200;  // characters of a filter
+  if (filter.size() > kLongest) {
+    return fail(ErrorCode::invalid_argument, "--filter has " + std::to_string(filter.size()) +
+                                                 " bytes; give a regular expression of at most " +
+                                                 std::to_string(kLongest));
   }
+  const auto refuse = [&](const Error& why) {
+    return fail(ErrorCode::invalid_argument, "--filter " + kvarto::quoted(filter) + ": " + why.message +
+                                                 "; give a simple regular expression such as 'matmul/Q4_K|attend'");
+  };
+  const Result<Regex> regex = Regex::compile(filter, Regex::Engine::interpreter);
+  if (!regex) return refuse(regex.error());
+  RegexMatcher matcher({.steps = 200'000, .depth = 20'000, .heap_kib = 16 << 10});
+  std::vector<KernelRow> found;
+  for (KernelRow& row : rows) {
+    const auto match = matcher.find(*regex, row.name, {});
+    if (!match) return refuse(match.error());
+    if (*match) found.push_back(std::move(row));
+  }
+  return found;
 }
 
 Result<int> show(const Flags& flags, SimdTarget target, const std::vector<KernelRow>& rows,
@@ -133,9 +155,10 @@ Result<int> show(const Flags& flags, SimdTarget target, const std::vector<Kernel
   Json list = Json::array();
   for (size_t i = 0; i < rows.size(); ++i) list.push_back(row_json(rows[i], seconds[i], rates));
   if (flags.json) {
+    const auto giga = [](double rate) { return rate > 0 ? Json(rate / 1e9) : Json(nullptr); };
     const Json json{{"target", simd_target_name(target)},  {"threads", 1},
-                    {"bandwidth_gb_s", rates.bytes / 1e9}, {"fma_gflops", rates.f32 / 1e9},
-                    {"int8_gops", rates.int8 / 1e9},       {"int8_few_gops", rates.int8_few / 1e9},
+                    {"bandwidth_gb_s", giga(rates.bytes)}, {"fma_gflops", giga(rates.f32)},
+                    {"int8_gops", giga(rates.int8)},       {"int8_few_gops", giga(rates.int8_few)},
                     {"repetitions", flags.repetitions},    {"rows", std::move(list)}};
     RETURN_IF_ERROR(put(json.dump(2) + "\n"));
     return 0;
@@ -155,12 +178,11 @@ Result<int> run(const Flags& flags) {
     return fail(ErrorCode::invalid_argument, "-r " + std::to_string(flags.repetitions) + " is not from 1 to 1000");
   }
   ASSIGN_OR_RETURN(const SimdTarget target, find_target(flags.target));
-  ASSIGN_OR_RETURN(const std::regex filter, compile(flags.filter));
-  std::vector<KernelRow> rows;
+  std::vector<KernelRow> all;
   for (const auto& list : {activation_rows, attention_rows, matmul_rows}) {
-    std::ranges::copy_if(list(target), std::back_inserter(rows),
-                         [&](const KernelRow& row) { return std::regex_search(row.name, filter); });
+    std::ranges::move(list(target), std::back_inserter(all));
   }
+  ASSIGN_OR_RETURN(const std::vector<KernelRow> rows, chosen(flags.filter, std::move(all)));
   if (rows.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--filter " + kvarto::quoted(flags.filter) + " matches no kernel; see them all without it");
@@ -192,14 +214,15 @@ constexpr char kExplanation[] =
     "  GOP/s   operations, a multiply-add being two and an exponential 24\n"
     "  bound   what takes longest at the machine's rates: memory, int8 (few: at most 16 rows, without tiles) or fma\n"
     "  share   the time that this bound allows, of the time taken. Rates are measured before and after the rows, the\n"
-    "          larger counts; they are measurements with noise, so a share may exceed 100 %";
+    "          larger counts; they are measurements with noise, so a share may exceed 100 %. -, or null in JSON, is\n"
+    "          what could not be measured";
 
 }  // namespace
 
 KernelVerb declare_bench_kernels(CLI::App& bench) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* app = bench.add_subcommand("kernels", "Each kernel alone, against what bounds it on this machine");
-  app->add_option("--filter", flags->filter, "Only kernels whose name this regular expression finds");
+  app->add_option("--filter", flags->filter, "Only kernels whose name this regular expression (Perl's) finds");
   app->add_option("--target", flags->target, "SIMD target: scalar, avx2, avx512, amx; the best one when not given");
   app->add_option("--min-time", flags->min_time, "Seconds each repetition runs at least, up to 600");
   add_count(*app, "-r,--repetitions", flags->repetitions, "Runs of each kernel, of which the median is shown");

@@ -20,7 +20,9 @@ Shares shares_of(const BenchRow& row) {
   return {speed * bound.memory, speed * bound.int8, speed * bound.f32, speed * bound.seconds()};
 }
 
-double bound_tokens_per_s(const BenchRow& row) {  // 0: unknown
+bool measured(double work, double rate) { return work == 0 || rate > 0; }
+
+double bound_tokens_per_s(const BenchRow& row) {
   const double seconds = bound_of(row.token_cost, row.rates).seconds();
   return seconds > 0 ? 1 / seconds : 0.0;
 }
@@ -29,8 +31,13 @@ const char* bound_by(const BenchRow& row) {
 }
 double int8_operations(const BenchRow& row) { return row.token_cost.int8 + row.token_cost.int8_few; }
 
+Json number(bool known, double value) { return known ? Json(value) : Json(nullptr); }
+Json giga(double rate) { return number(rate > 0, rate / kGiga); }
+
 Json row_json(const BenchRow& row) {
   const Shares shares = shares_of(row);
+  const Cost& cost = row.token_cost;
+  const bool bounded = bound_known(cost, row.rates);
   return {{"test", row.test},
           {"depth", row.depth},
           {"batch", row.batch},
@@ -40,18 +47,18 @@ Json row_json(const BenchRow& row) {
           {"bytes_per_token", row.token_cost.bytes},
           {"int8_ops_per_token", int8_operations(row)},
           {"f32_ops_per_token", row.token_cost.f32},
-          {"share_of_bandwidth", shares.memory},
-          {"share_of_int8", shares.int8},
-          {"share_of_fma", shares.f32},
-          {"bound_tokens_per_s", bound_tokens_per_s(row)},
-          {"bound_by", bound_by(row)},
-          {"share_of_bound", shares.bound},
+          {"share_of_bandwidth", number(memory_known(cost, row.rates), shares.memory)},
+          {"share_of_int8", number(int8_known(cost, row.rates), shares.int8)},
+          {"share_of_fma", number(f32_known(cost, row.rates), shares.f32)},
+          {"bound_tokens_per_s", number(bounded, bound_tokens_per_s(row))},
+          {"bound_by", bounded ? Json(bound_by(row)) : Json(nullptr)},
+          {"share_of_bound", number(bounded, shares.bound)},
           {"logits_sha256", row.logits_sha256},
-          {"bandwidth_gb_s", row.rates.bytes / kGiga},
-          {"fma_gflops", row.rates.f32 / kGiga},
-          {"int8_gops", row.rates.int8 / kGiga},
-          {"int8_few_gops", row.rates.int8_few / kGiga},
-          {"sha256_gb_s", row.rates.sha256 / kGiga}};
+          {"bandwidth_gb_s", giga(row.rates.bytes)},
+          {"fma_gflops", giga(row.rates.f32)},
+          {"int8_gops", giga(row.rates.int8)},
+          {"int8_few_gops", giga(row.rates.int8_few)},
+          {"sha256_gb_s", giga(row.rates.sha256)}};
 }
 
 template <typename... Args>
@@ -59,6 +66,14 @@ std::string format(const char* pattern, Args... args) {
   char text[300];
   std::snprintf(text, sizeof text, pattern, args...);
   return text;
+}
+
+// Cells of `width` columns.
+std::string cell(int width, int digits, bool known, double value) {
+  return known ? format("%*.*f", width, digits, value) : format("%*s", width, "-");
+}
+std::string percent(int width, bool known, double share) {
+  return known ? format("%*.1f %%", width - 2, 100 * share) : format("%*s", width, "-");
 }
 
 // Which row it is: begins both tables.
@@ -69,6 +84,15 @@ std::string key(const BenchRow& row) {
 std::string key_head() { return format("%-16s %7s %6s %8s", "test", "depth", "batch", "threads"); }
 
 }  // namespace
+
+bool memory_known(const Cost& cost, const Rates& rates) { return measured(cost.bytes, rates.bytes); }
+bool int8_known(const Cost& cost, const Rates& rates) {
+  return measured(cost.int8, rates.int8) && measured(cost.int8_few, rates.int8_few);
+}
+bool f32_known(const Cost& cost, const Rates& rates) { return measured(cost.f32, rates.f32); }
+bool bound_known(const Cost& cost, const Rates& rates) {
+  return memory_known(cost, rates) && int8_known(cost, rates) && f32_known(cost, rates);
+}
 
 std::string bench_head() { return key_head() + format("  %-10s %12s  %s\n", "kv_dtype", "tokens/s", "logits"); }
 
@@ -84,17 +108,20 @@ std::string bounds_head() {
 
 std::string bounds_line(const BenchRow& row) {
   const Shares shares = shares_of(row);
-  return key(row) + format(" %9.2f %9.1f %9.1f %7.1f %% %5.1f %% %5.1f %% %10.1f %-10s %5.1f %%\n",
-                           row.token_cost.bytes / kMega, int8_operations(row) / kMega, row.token_cost.f32 / kMega,
-                           100 * shares.memory, 100 * shares.int8, 100 * shares.f32, bound_tokens_per_s(row),
-                           bound_by(row), 100 * shares.bound);
+  const Cost& cost = row.token_cost;
+  const bool bounded = bound_known(cost, row.rates);
+  return key(row) + format(" %9.2f %9.1f %9.1f ", cost.bytes / kMega, int8_operations(row) / kMega, cost.f32 / kMega) +
+         percent(9, memory_known(cost, row.rates), shares.memory) + " " +
+         percent(7, int8_known(cost, row.rates), shares.int8) + " " +
+         percent(7, f32_known(cost, row.rates), shares.f32) + " " + cell(10, 1, bounded, bound_tokens_per_s(row)) +
+         format(" %-10s ", bounded ? bound_by(row) : "-") + percent(7, bounded, shares.bound) + "\n";
 }
 
 std::string bench_rates(int threads, const Rates& rates) {
-  return format(
-      "this machine, %d thread%s: reads %.1f GB/s, %.0f GFLOP/s of FMA, %.0f GOP/s of int8, %.0f for at most 16 rows\n",
-      threads, threads == 1 ? "" : "s", rates.bytes / kGiga, rates.f32 / kGiga, rates.int8 / kGiga,
-      rates.int8_few / kGiga);
+  const auto giga_cell = [](int digits, double rate) { return cell(0, digits, rate > 0, rate / kGiga); };
+  return format("this machine, %d thread%s: ", threads, threads == 1 ? "" : "s") + "reads " +
+         giga_cell(1, rates.bytes) + " GB/s, " + giga_cell(0, rates.f32) + " GFLOP/s of FMA, " +
+         giga_cell(0, rates.int8) + " GOP/s of int8, " + giga_cell(0, rates.int8_few) + " for at most 16 rows\n";
 }
 
 std::string bench_json(const std::vector<BenchRow>& rows) {
@@ -115,7 +142,8 @@ std::string_view bench_explanation() {
          "--seed,\n"
          "             KV dtype or --reference\n"
          "Columns of what bounds it, at rates that are measured before and after the rows (the larger counts; a rate\n"
-         "is a measurement with noise, so a share may exceed 100 %):\n"
+         "is a measurement with noise, so a share may exceed 100 %; -, or null in JSON, is what could not be "
+         "measured):\n"
          "  MB         read per token: weights once a step, KV once a step and sequence\n"
          "  int8 Mop,  million operations per token, a multiply-add being two: of quantised weights; of other weights\n"
          "  f32 Mop    and of attention\n"

@@ -23,6 +23,12 @@ struct BenchRow {
   Rates rates;  // of the same run and as many threads
 };
 
+// Whether the rates that a cost needs were measured: what is unknown bounds nothing.
+bool memory_known(const Cost& cost, const Rates& rates);
+bool int8_known(const Cost& cost, const Rates& rates);
+bool f32_known(const Cost& cost, const Rates& rates);
+bool bound_known(const Cost& cost, const Rates& rates);
+
 // What was measured; the line can be shown before the rates are known.
 std::string bench_head();
 std::string bench_line(const BenchRow& row);

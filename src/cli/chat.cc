@@ -3,6 +3,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/run.h"
+#include "format/printable.h"
 #include "text/json_text.h"
 
 namespace kvarto {
@@ -71,6 +73,19 @@ class LineReader {
   std::string pending_;
 };
 
+constexpr char kCommands[] =
+    "/exit or Ctrl-D leaves, /clear starts anew, /help says this, Ctrl-C stops an answer; a space in front of / makes "
+    "a "
+    "message of it";
+
+// The word of a line that is a command or wants to be one: a slash and letters. Paths (/etc/hosts) are messages.
+std::string_view command_of(std::string_view line) {
+  if (!line.starts_with('/')) return {};
+  const std::string_view word = line.substr(0, line.find_first_of(" \t\r"));
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return word.size() > 1 && std::ranges::all_of(word.substr(1), is_letter) ? word : std::string_view();
+}
+
 class Chat {
  public:
   Chat(Engine& engine, const RunFlags& flags) : engine_(engine), flags_(flags) { clear(); }
@@ -78,7 +93,7 @@ class Chat {
   Result<int> run() {
     Utf8Terminal terminal;
     InterruptScope scope;
-    note("/exit or Ctrl-D leaves, /clear starts anew, Ctrl-C stops an answer");
+    note(kCommands);
     std::string line;
     while (true) {
       clear_interrupt();
@@ -87,10 +102,14 @@ class Chat {
       if (end == LineEnd::end) return put("\n").map([] { return 0; });
       if (end == LineEnd::interrupted) {
         note_lines("\n/exit or Ctrl-D leaves");
-      } else if (line == "/exit") {
+      } else if (const std::string_view command = command_of(line); command == "/exit") {
         return 0;
-      } else if (line == "/clear") {
+      } else if (command == "/clear") {
         clear();
+      } else if (command == "/help") {
+        note(kCommands);
+      } else if (!command.empty()) {
+        note("there is no " + printable(command) + ": " + kCommands);
       } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
         RETURN_IF_ERROR(turn(line));
       }

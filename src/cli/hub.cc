@@ -31,6 +31,16 @@ tl::unexpected<Error> broken(const Url& url, const std::string& what) {
   return fail(ErrorCode::corrupt, shown(url) + ": " + what);
 }
 
+// A server that cannot be reached, and what helps.
+tl::unexpected<Error> unreached(Error error) {
+  if (error.code == ErrorCode::network) {
+    error.message +=
+        "; check the network, set HF_ENDPOINT to a mirror of the hub, or run a GGUF file that is here, which needs no "
+        "pull";
+  }
+  return tl::unexpected<Error>(std::move(error));
+}
+
 std::string text_of(const json& object, const char* key) {
   const auto it = object.find(key);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
@@ -185,13 +195,14 @@ Result<std::vector<HubFile>> Hub::list(const std::string& repo, const std::strin
   std::vector<HubFile> files;
   for (int page = 0; page < kMaxPages; ++page) {
     std::string body;
-    ASSIGN_OR_RETURN(const HttpReply reply, client_.get(request, kMaxPageBytes, body));
-    if (reply.status != 200) return refusal(reply, repo);
-    RETURN_IF_ERROR(read_page(reply.url, body, files));
-    const std::string next = next_page(reply);
+    const Result<HttpReply> reply = client_.get(request, kMaxPageBytes, body);
+    if (!reply) return unreached(reply.error());
+    if (reply->status != 200) return refusal(*reply, repo);
+    RETURN_IF_ERROR(read_page(reply->url, body, files));
+    const std::string next = next_page(*reply);
     if (next.empty()) return files;
-    ASSIGN_OR_RETURN(Url url, resolve_location(reply.url, next));
-    if (origin(url) != origin(request.url)) return broken(reply.url, "the next page of the list is on another server");
+    ASSIGN_OR_RETURN(Url url, resolve_location(reply->url, next));
+    if (origin(url) != origin(request.url)) return broken(reply->url, "the next page of the list is on another server");
     request.url = std::move(url);
   }
   return broken(request.url, "more than " + std::to_string(kMaxPages) + " pages of files");
@@ -201,16 +212,17 @@ Result<std::string> Hub::find_commit(const std::string& repo, const std::string&
   HttpRequest request = request_for(resolve_path(repo, revision, file.path));
   request.head = true;
   request.redirects = Redirects::same_origin;  // the answer stands in the hub's own reply, not in the store's behind it
-  ASSIGN_OR_RETURN(const HttpReply reply, client_.send(request, {}));
-  const bool knows_no_head = reply.status == 405 || reply.status == 501;
-  if (reply.status >= 400 && !knows_no_head) return refusal(reply, repo);
-  const std::string* linked = reply.header("X-Linked-Etag");
+  const Result<HttpReply> reply = client_.send(request, {});
+  if (!reply) return unreached(reply.error());
+  const bool knows_no_head = reply->status == 405 || reply->status == 501;
+  if (reply->status >= 400 && !knows_no_head) return refusal(*reply, repo);
+  const std::string* linked = reply->header("X-Linked-Etag");
   if (linked != nullptr && file.digest.size() == 64 && bare_etag(*linked) != file.digest) {
-    return broken(reply.url, "changed while it was being listed; run it again");
+    return broken(reply->url, "changed while it was being listed; run it again");
   }
-  const std::string* commit = reply.header("X-Repo-Commit");
+  const std::string* commit = reply->header("X-Repo-Commit");
   if (commit == nullptr) return ask_for_commit(repo, revision);
-  if (!is_commit(*commit)) return broken(reply.url, "no valid X-Repo-Commit: " + kvarto::quoted(*commit));
+  if (!is_commit(*commit)) return broken(reply->url, "no valid X-Repo-Commit: " + kvarto::quoted(*commit));
   return *commit;
 }
 
@@ -218,12 +230,13 @@ Result<std::string> Hub::find_commit(const std::string& repo, const std::string&
 Result<std::string> Hub::ask_for_commit(const std::string& repo, const std::string& revision) const {
   std::string body;
   const HttpRequest request = request_for("/api/models/" + repo + "/revision/" + percent_encode(revision, false));
-  ASSIGN_OR_RETURN(const HttpReply reply, client_.get(request, kMaxPageBytes, body));
-  if (reply.status != 200) return refusal(reply, repo);
+  const Result<HttpReply> reply = client_.get(request, kMaxPageBytes, body);
+  if (!reply) return unreached(reply.error());
+  if (reply->status != 200) return refusal(*reply, repo);
   const json info = json::parse(body, nullptr, false);
   const std::string commit = info.is_object() ? text_of(info, "sha") : "";
   if (!is_commit(commit))
-    return broken(reply.url, "names no commit (" + kvarto::quoted(commit) + "); is HF_ENDPOINT a model hub?");
+    return broken(reply->url, "names no commit (" + kvarto::quoted(commit) + "); is HF_ENDPOINT a model hub?");
   return commit;
 }
 

@@ -87,7 +87,7 @@ Json text_json(const GgufFile& file) {
           {"warnings", text->tokenizer->warnings()}};
 }
 
-// What cannot be planned still has a geometry: the refusal is shown in the plan's place.
+// What cannot be planned still has a geometry, which is shown; the refusal stands in the plan's place.
 Json plan_json(const Result<MemoryPlan>& plan) {
   if (!plan) return {{"error", plan.error().message}};
   Json lines = Json::array();
@@ -164,7 +164,7 @@ std::string table(const Json& rows, const std::vector<const char*>& fields) {
 }
 
 std::string plan_text(const Result<MemoryPlan>& plan) {
-  if (!plan) return "plan: " + printable(plan.error().message, kLongestText) + "\n";
+  if (!plan) return "plan: none\n";  // the error says why
   return plan_table(*plan) + "\n  holds " + std::to_string(plan->kv_tokens) + " tokens; longest request " +
          std::to_string(plan->max_model_len) + " (" + printable(plan->max_model_len_reason, kLongestText) + "), " +
          std::to_string(plan->full_requests) + " of them at once\n";
@@ -217,6 +217,7 @@ Result<int> inspect(const Flags& flags) {
   ASSIGN_OR_RETURN(const Described model, describe(path, flags));
   RETURN_IF_ERROR(
       put(flags.json ? model.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text(model)));
+  if (!model.plan) return tl::unexpected<Error>(model.plan.error());
   return 0;
 }
 

@@ -29,7 +29,7 @@ constexpr Verb kVerbs[] = {
      "  kvarto serve m.gguf --host 0.0.0.0 --api-key KEY        for other machines\n"
      "  kvarto serve m.gguf --max-model-len 8k --kv-cache-memory-bytes 2G\n"
      "  kvarto serve --config serve.yaml                        flags from a file\n"
-     "  kvarto serve --check-flags YOUR VLLM FLAGS              what becomes of them",
+     "  kvarto serve --check-flags YOUR VLLM FLAGS              what becomes of them (no model is looked at)",
      declare_serve},
     {"inspect", "A model's geometry, KV bytes and memory plan, without loading it",
      "  kvarto inspect m.gguf\n"

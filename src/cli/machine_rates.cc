@@ -1,16 +1,22 @@
 #include "cli/machine_rates.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <numeric>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "cli/output.h"
 #include "ops/rate_kernels.h"
 
 namespace kvarto {
@@ -19,6 +25,42 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Measurements are tried again; why one failed is said once. Main thread.
+void warn_once(const std::string& message) {
+  static std::set<std::string> said;
+  if (said.insert(message).second) log(LogLevel::warning, message);
+}
+
+// Runs `work(thread)` on so many threads at once, or on none where the system refuses one of them: they wait for each
+// other, and a rate of fewer would pass for that of all. The caller is the first.
+Status run_together(size_t threads, const std::function<void(size_t)>& work) {
+  enum Start { waiting, all_there, given_up };
+  std::atomic<Start> start{waiting};
+  const auto release = [&](Start how) {
+    start = how;
+    start.notify_all();
+  };
+  std::vector<std::jthread> others;
+  try {
+    others.reserve(threads - 1);
+    for (size_t thread = 1; thread < threads; ++thread) {
+      others.emplace_back([&start, &work, thread] {
+        start.wait(waiting);
+        if (start == all_there) work(thread);
+      });
+    }
+  } catch (const std::exception& error) {  // a limit on threads or on memory
+    release(given_up);
+    return fail(ErrorCode::io,
+                "rates of this machine were not measured: only " + std::to_string(others.size() + 1) + " of " +
+                    std::to_string(threads) + " threads could be started (" + error.what() +
+                    "); give fewer --threads, or allow more (ulimit -u and -v, a container's pids limit)");
+  }
+  release(all_there);
+  work(0);
+  return {};
+}
 
 // --- memory
 
@@ -48,14 +90,14 @@ uint64_t sum(const uint64_t* words, size_t count) {
 constexpr size_t kSlices = 48, kSlicesRead = 36;
 
 // The best slice, read by all threads at once; bytes per second.
-double read_slices(const Slab& memory, int threads) {
-  const size_t words = memory.size() / sizeof(uint64_t) / kSlices / static_cast<size_t>(threads);
+Result<double> read_slices(const Slab& memory, size_t threads) {
+  const size_t words = memory.size() / sizeof(uint64_t) / kSlices / threads;
   const auto* data = reinterpret_cast<const uint64_t*>(memory.data());
   std::vector<Clock::time_point> marks;
   marks.reserve(kSlicesRead + 1);
   const auto mark = [&]() noexcept { marks.push_back(Clock::now()); };
-  std::barrier together(threads, mark);
-  std::vector<uint64_t> sums(static_cast<size_t>(threads));
+  std::barrier together(static_cast<ptrdiff_t>(threads), mark);
+  std::vector<uint64_t> sums(threads);
   const auto read = [&](size_t thread) {
     uint64_t total = 0;
     together.arrive_and_wait();
@@ -65,13 +107,36 @@ double read_slices(const Slab& memory, int threads) {
     }
     sums[thread] = total;  // so that the reads are not optimised away
   };
-  {
-    std::vector<std::jthread> workers;
-    for (size_t thread = 0; thread < sums.size(); ++thread) workers.emplace_back(read, thread);
-  }
+  RETURN_IF_ERROR(run_together(threads, read));
   Clock::duration best = Clock::duration::max();
   for (size_t i = 1; i < marks.size(); ++i) best = std::min(best, marks[i] - marks[i - 1]);
   return static_cast<double>(words * sizeof(uint64_t) * sums.size()) / std::chrono::duration<double>(best).count();
+}
+
+// From less the caches would be measured.
+constexpr size_t kLeastRead = size_t{128} << 20;
+
+Result<double> try_reads(size_t threads) {
+  const size_t wanted = cold_bytes();
+  Result<double> rate = fail(ErrorCode::out_of_memory,
+                             "how fast this machine reads memory was not measured, and what that bounds is unknown: "
+                             "not even " +
+                                 human_bytes(static_cast<double>(kLeastRead)) +
+                                 " could be had for it; free memory, or allow more (ulimit -v)");
+  for (size_t bytes = wanted; bytes >= kLeastRead; bytes /= 2) {
+    const Result<Slab> memory = Slab::allocate(bytes, MemoryTag::staging, nullptr);
+    if (!memory) continue;  // a limit below what is free
+    // Written once: unwritten pages would all be the same page of zeros.
+    for (size_t at = 0; at < bytes; at += 4096) memory->data()[at] = std::byte{1};
+    rate = read_slices(*memory, threads);
+    if (!rate) continue;  // threads need memory too
+    if (bytes < wanted) {
+      warn_once("reading was measured on " + human_bytes(static_cast<double>(bytes)) +
+                " only, the system refused more (ulimit -v?): the rate may be that of a cache");
+    }
+    return rate;
+  }
+  return rate;
 }
 
 // --- arithmetic
@@ -105,18 +170,9 @@ double loop_rate(const RateLoop& loop) {
 }
 
 // All threads at once: clocks drop when all compute.
-double measure_loop(const RateLoop& loop, int threads) {
-  std::vector<double> rates(static_cast<size_t>(threads));
-  std::barrier all_there(threads);
-  {
-    std::vector<std::jthread> workers;
-    for (double& rate : rates) {
-      workers.emplace_back([&] {
-        all_there.arrive_and_wait();
-        rate = loop_rate(loop);
-      });
-    }
-  }
+Result<double> measure_loop(const RateLoop& loop, size_t threads) {
+  std::vector<double> rates(threads);
+  RETURN_IF_ERROR(run_together(threads, [&](size_t thread) { rates[thread] = loop_rate(loop); }));
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
@@ -139,19 +195,20 @@ double measure_sha256() {
 size_t cold_bytes() { return std::min(size_t{1536} << 20, available_memory_bytes() / 4) & ~size_t{4095}; }
 
 double measure_reads(int threads) {
-  const size_t bytes = cold_bytes();
-  Result<Slab> memory = Slab::allocate(bytes, MemoryTag::staging, nullptr);
-  if (!memory || bytes == 0) return 0;
-  // Written once: unwritten pages would all be the same page of zeros.
-  for (size_t at = 0; at < bytes; at += 4096) memory->data()[at] = std::byte{1};
-  return read_slices(*memory, std::max(threads, 1));
+  const Result<double> rate = try_reads(static_cast<size_t>(std::max(threads, 1)));
+  if (!rate) warn_once(rate.error().message);
+  return rate.value_or(0);
 }
 
 void MachineRates::measure(int threads) {
   const RateLoops loops = rate_loops(target_);
   Rates& best = rates_[threads];
   const auto keep = [](double& rate, double measured) { rate = std::max(rate, measured); };
-  const auto loop = [&](const RateLoop& l) { return measure_loop(l, std::max(threads, 1)); };
+  const auto loop = [&](const RateLoop& l) {
+    const Result<double> rate = measure_loop(l, static_cast<size_t>(std::max(threads, 1)));
+    if (!rate) warn_once(rate.error().message);
+    return rate.value_or(0);
+  };
   keep(best.bytes, measure_reads(threads));
   keep(best.f32, loop(loops.fma));
   keep(best.int8, loop(loops.int8));

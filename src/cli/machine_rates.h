@@ -23,13 +23,14 @@ struct Rates {
 // cache that we know of, and less where memory is short.
 size_t cold_bytes();
 
-// Bytes per second that `threads` threads read; 0 when there is no memory to try it.
+// Bytes per second that `threads` threads read; 0, and a warning, where the system refuses the memory or the threads.
 double measure_reads(int threads);
 
 class MachineRates {
  public:
   explicit MachineRates(SimdTarget target = best_target()) : target_(target) {}
-  void measure(int threads);  // takes a second
+  // Takes a second. What the system refuses to let us measure stays 0, and a warning says why.
+  void measure(int threads);
   // The larger of each rate over all measurements; all 0 before the first.
   Rates of(int threads) const;
 

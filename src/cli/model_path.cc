@@ -34,7 +34,8 @@ Result<std::string> only_gguf_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    names.push_back(it->path().filename().string());
+    std::error_code none;  // a link to nowhere
+    if (it->is_regular_file(none)) names.push_back(it->path().filename().string());
   }
   if (error) return fail(ErrorCode::io, printable(folder, 200) + ": cannot list: " + error.message());
   const Result<std::vector<std::string>> files = choose_gguf(names, "");

@@ -2,6 +2,7 @@
 #include "cli/model_path.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -82,6 +83,9 @@ TEST_F(ModelPath, FoldersHoldOneModel) {
   touch("one/README.md");
   touch("one/mmproj-m.gguf");
   touch("one/m.GGUF");
+  touch("one/folder.gguf/x");
+  fs::create_symlink("nowhere", root_ / "one/link.gguf");
+  ASSERT_EQ(::mkfifo((root_ / "one/pipe.gguf").c_str(), 0600), 0);
   EXPECT_EQ(path_of("one"), "one/m.GGUF");
   for (const char* part : {"1", "2"}) touch(std::string("parts/m-0000") + part + "-of-00002.gguf");
   EXPECT_EQ(path_of("parts"), "parts/m-00001-of-00002.gguf");

@@ -90,7 +90,7 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags, bool threads) {
   }
   add_plan_flags(app, flags);
   app.add_option("--max-step-ms", flags.engine.max_step_ms,
-                 "Longest step while anything decodes; 0: 2.9x a step that only decodes")
+                 "Longest step while anything decodes; 0: 2.8x a slow one of those that only decode")
       ->group(group);
   app.add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", flags.engine.enable_prefix_caching,
                "Reuse cached blocks of prompts that begin alike (on by default)")
@@ -201,7 +201,7 @@ Result<size_t> parse_bytes(std::string_view text) {
   return static_cast<size_t>(bytes);
 }
 
-Result<std::vector<uint32_t>> parse_counts(std::string_view flag, std::string_view text) {
+Result<std::vector<uint32_t>> parse_counts(std::string_view flag, std::string_view text, std::string_view example) {
   std::vector<uint32_t> counts;
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -210,8 +210,9 @@ Result<std::vector<uint32_t>> parse_counts(std::string_view flag, std::string_vi
     const auto [rest, error] = std::from_chars(at, end, count);
     const bool padded = rest - at > 1 && *at == '0';  // octal to some readers
     if (error != std::errc() || padded || (rest != end && *rest != ',')) {
-      return fail(ErrorCode::invalid_argument,
-                  std::string(flag) + " '" + printable(text) + "' is not a list of counts; write one such as 0,4096");
+      return fail(ErrorCode::invalid_argument, std::string(flag) + " '" + printable(text) +
+                                                   "' is not a list of counts; write one such as " +
+                                                   std::string(example));
     }
     counts.push_back(count);
     if (rest == end) return counts;

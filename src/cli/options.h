@@ -52,8 +52,8 @@ SamplingParams sampling_params(const SamplingFlags& flags, float temperature);
 
 // "512", "64M", "2G", "1.5GiB": capital letters count in 1,024s, small ones in 1,000s, as in vLLM.
 Result<size_t> parse_bytes(std::string_view text);
-// "0,4096,16384"
-Result<std::vector<uint32_t>> parse_counts(std::string_view flag, std::string_view text);
+// "0,4096,16384"; `example` is what an error proposes.
+Result<std::vector<uint32_t>> parse_counts(std::string_view flag, std::string_view text, std::string_view example);
 // A JSON array of ids, or ids between white space and commas.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);
 // A file's content; "-" is stdin.

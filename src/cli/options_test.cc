@@ -24,15 +24,16 @@ TEST(ParseBytes, RefusesWhatIsNoNumberOfBytes) {
 }
 
 TEST(ParseCounts, ReadsAList) {
-  EXPECT_EQ(*parse_counts("-d", "0,4096,16384"), (std::vector<uint32_t>{0, 4096, 16384}));
-  EXPECT_EQ(*parse_counts("-d", "8"), (std::vector<uint32_t>{8}));
+  EXPECT_EQ(*parse_counts("-d", "0,4096,16384", "0,4096"), (std::vector<uint32_t>{0, 4096, 16384}));
+  EXPECT_EQ(*parse_counts("-d", "8", "0,4096"), (std::vector<uint32_t>{8}));
 }
 
 TEST(ParseCounts, RefusesAnythingElseAndNamesTheFlag) {
   for (const char* text : {"", "1,", ",1", "1 2", "1,x", "-1", "010", "0x10", "99999999999"}) {
-    const auto counts = parse_counts("--threads", text);
+    const auto counts = parse_counts("--threads", text, "1,2");
     ASSERT_FALSE(counts) << text;
     EXPECT_NE(counts.error().message.find("--threads"), std::string::npos);
+    EXPECT_TRUE(counts.error().message.ends_with("such as 1,2")) << counts.error().message;
   }
 }
 

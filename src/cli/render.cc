@@ -35,7 +35,9 @@ Result<Json> read_array(const std::string& path, const char* what) {
 
 Result<Json> read_context(const Flags& flags) {
   if (flags.prompt.has_value() != flags.messages.empty()) {
-    return fail(ErrorCode::invalid_argument, "give either --prompt TEXT or --messages FILE");
+    return fail(ErrorCode::invalid_argument, flags.prompt
+                                                 ? "--prompt and --messages exclude each other; give one of them"
+                                                 : "the messages are missing: give --prompt TEXT or --messages FILE");
   }
   Json context;
   if (flags.prompt) {

@@ -6,6 +6,7 @@
 #include "cli/model_text.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "format/printable.h"
 #include "text/json_text.h"
 
 namespace kvarto {
@@ -21,8 +22,14 @@ struct Flags {
 };
 
 Result<std::string> read_text(const Flags& flags) {
-  if (int{flags.text.has_value()} + int{!flags.file.empty()} + int{flags.from_stdin} != 1) {
-    return fail(ErrorCode::invalid_argument, "give the text once: as an argument, with --file or with --stdin");
+  const int given = int{flags.text.has_value()} + int{!flags.file.empty()} + int{flags.from_stdin};
+  if (given == 0) {
+    return fail(ErrorCode::invalid_argument, "the text is missing: give it behind MODEL " +
+                                                 kvarto::quoted(flags.model.model) + ", with --file or with --stdin");
+  }
+  if (given > 1) {
+    return fail(ErrorCode::invalid_argument, "the text is there " + std::to_string(given) +
+                                                 " times; give it once: as an argument, with --file or with --stdin");
   }
   if (flags.text) return *flags.text;
   return read_input(flags.from_stdin ? "-" : flags.file);

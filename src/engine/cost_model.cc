@@ -20,7 +20,8 @@ constexpr double kPrefillsKept = 0.25;
 constexpr uint32_t kDecodesEvery = 32;
 constexpr double kOldDecodesKept = 0.7;
 
-constexpr double kSpreadStep = 0.02, kMostSpread = 1.6;
+// Steps of decodes between mixed ones find the caches full of something else, which is none of the streams' doing.
+constexpr double kSpreadStep = 0.02, kMostSpread = 1.2;
 
 std::array<double, 4> terms(const StepWork& work) {
   return {1.0, static_cast<double>(work.tokens), static_cast<double>(work.context) * kContextScale,

@@ -2,10 +2,14 @@
 """`kvarto bench` as a user sees it: `tests/cli/bench_test.py KVARTO [CHECK]`. No speed is tested: what belongs together agrees,
 and bounds follow from the rates.
 """
+import json
 import pathlib
+import resource
+import subprocess
 import sys
 
 sys.dont_write_bytecode = True
+import cli_test
 from cli_test import GEMMA, LLAMA, error_line, kvarto, kvarto_json, main
 
 
@@ -44,6 +48,64 @@ def bench_has_its_rows(_):
     assert len(table) == 1 + 8 + 2 + 1 + 8 and "1 thread: reads" in table[10] and "for at most 16 rows" in table[10], table
     assert [line.split()[:4] for line in table[:9]] == [line.split()[:4] for line in table[11:]], table
     assert "left out" in kvarto("bench", LLAMA, "-p", 8, "-n", 0, "-d", "0,4096", "-r", 1)[1]
+
+
+def bench_leaves_out_only_what_does_not_fit(_):
+    """The context is 2,048 tokens."""
+    out, err = kvarto("bench", LLAMA, "-d", 2040, "-p", 512, "-n", 2, "-r", 1, "--threads", 1, "--json", "-q")
+    assert [row["test"] for row in json.loads(out)] == ["tg2"], out
+    assert "pp512 at depth 2040 left out: it needs 2553 tokens" in err and "give less with -p or -d" in err, err
+    for flags, remedy in ((["-p", 2049, "-n", 0], "give less with -p\n"), (["-p", 0, "-n", 2047], "give less with -n\n"),
+                          (["-p", 4294967295, "-n", 0], "give less with -p\n"),
+                          (["-p", 100, "-n", 0, "--max-model-len", 64], "give less with -p, or more with --max-model-len\n")):
+        out, err = kvarto("bench", LLAMA, *flags, "-r", 1, "-q", code=1)
+        assert out == "" and remedy in err and "nothing was measured; give less with -p, -n or -d" in err, (flags, out, err)
+
+
+def bench_refuses_before_it_measures(_):
+    for flags, words in ((["-b", "-1"], "-b '-1' is not a list of counts; write one such as 1,8"),
+                         (["--threads", "-3"], "write one such as 1,2"), (["-d", "x"], "write one such as 0,4096"),
+                         (["--threads", "1,9999"], "9999"), (["--threads", "1,4294967295"], "[0, 1024]")):
+        line = error_line(["bench", LLAMA, *flags], 1)
+        assert words in line, (flags, line)
+    assert "see `kvarto bench kernels --help`" in error_line(["bench", "kernels", "--min-time", "soon"], 2)
+
+
+def limited(arguments, limits):
+    """`kvarto` under limits of bytes, for which no measurement may wait for ever."""
+    def limit():
+        for what, size in limits.items():
+            resource.setrlimit(what, (size, resource.getrlimit(what)[1]))
+    done = subprocess.run([cli_test.KVARTO, *map(str, arguments)], capture_output=True, text=True, timeout=300, preexec_fn=limit)
+    return done.returncode, done.stdout, done.stderr
+
+
+def what_cannot_be_measured_is_left_out(_):
+    if limited(["--version"], {resource.RLIMIT_AS: 140 << 20})[0] != 0:
+        print("   left out: this build needs more address space")  # a sanitizer
+        return
+    bench = ["bench", LLAMA, "-p", 8, "-n", 2, "-r", 1, "-q"]
+    rates = ("bandwidth_gb_s", "fma_gflops", "int8_gops", "int8_few_gops")
+    # No room to read from: speed and bound of memory are unknown, not 0.
+    code, out, err = limited([*bench, "--threads", 1, "--json"], {resource.RLIMIT_AS: 140 << 20})
+    assert code == 0 and "reads memory was not measured" in err, (code, err)
+    for row in json.loads(out):
+        assert row["tokens_per_s"] > 0 and row["fma_gflops"] > 0 and row["share_of_int8"] is not None, row
+        for key in ("bandwidth_gb_s", "share_of_bandwidth", "bound_tokens_per_s", "bound_by", "share_of_bound"):
+            assert row[key] is None, (key, row)
+    code, out, err = limited([*bench, "--threads", 1], {resource.RLIMIT_AS: 140 << 20})
+    assert code == 0 and "reads - GB/s" in out and "arithmetic" not in out, (code, out, err)
+    # A thread's stack takes its limit from the address space: some threads start, the next does not.
+    for stack, space in ((1024, 2048), (400, 1200), (300, 900), (300, 1400)):
+        limits = {resource.RLIMIT_STACK: stack << 20, resource.RLIMIT_AS: space << 20}
+        code, out, err = limited([*bench, "--threads", 3, "--json"], limits)
+        assert code == 0, (stack, space, code, err)
+        for row in json.loads(out):
+            assert row["tokens_per_s"] > 0 and all(row[rate] is None or row[rate] > 0 for rate in rates), row
+            assert (row["bound_tokens_per_s"] is None) == (row["bound_by"] is None) == (row["share_of_bound"] is None), row
+        if stack == 1024:  # one for computing, none for measuring
+            assert "1 of 2 threads could be started" in err and "pids limit" in err, err
+            assert all(row["fma_gflops"] is None and row["bound_by"] is None for row in json.loads(out)), out
 
 
 def bench_hashes_what_it_computes(_):
@@ -89,6 +151,9 @@ def bench_kernels_refuses(_):
     kernels = ["bench", "kernels"]
     assert "matches no kernel" in error_line([*kernels, "--filter", "nothing"], 1)
     assert "regular expression" in error_line([*kernels, "--filter", "("], 1)
+    assert "30000 bytes" in error_line([*kernels, "--filter", "(" * 30000], 1)
+    for filter in ("(.*)*(.*)*(.*)*(.*)*Z", "(.*)*(.*)*(.*)*(.*)*(?=Z)", "(" * 99 + "Z" + ")" * 99, "((Z{900}){900}){900}"):
+        assert "--filter" in error_line([*kernels, "--filter", filter], 1), filter  # at once, whatever the complaint
     assert "is unknown; the targets are scalar, avx2, avx512, amx" in error_line([*kernels, "--target", "mmx"], 1)
     if "avx512_vnni" not in pathlib.Path("/proc/cpuinfo").read_text().split():
         assert "does not run here" in error_line([*kernels, "--target", "avx512"], 1)
@@ -114,7 +179,9 @@ def waste_is_small(_):
     assert "seed 1" in kvarto("bench", "--waste")[0]
 
 
-CHECKS = (bench_has_its_rows, bench_hashes_what_it_computes, bench_kernels_has_its_rows, bench_kernels_refuses, waste_is_small)
+CHECKS = (bench_has_its_rows, bench_leaves_out_only_what_does_not_fit, bench_refuses_before_it_measures,
+          what_cannot_be_measured_is_left_out, bench_hashes_what_it_computes, bench_kernels_has_its_rows, bench_kernels_refuses,
+          waste_is_small)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], CHECKS))

@@ -56,10 +56,11 @@ def error_line(arguments, code):
     return lines[0]
 
 
-def batch(folder, lines, *flags, code=0, name="in"):
+def batch(folder, lines, *flags, code=0, name="in", said=""):
     source, output = folder / f"{name}.jsonl", folder / f"{name}.out.jsonl"
     source.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
-    kvarto("run", LLAMA, "--prompts", source, "-o", output, *flags, code=code)
+    _, err = kvarto("run", LLAMA, "--prompts", source, "-o", output, *flags, code=code)
+    assert said in err, err
     return [json.loads(line) for line in output.read_text().splitlines()]
 
 
@@ -94,6 +95,21 @@ def help_lists_every_verb(_):
     for verb in ("run", "score", "bench", "inspect", "tokenize", "render", "pull"):
         assert any(line.startswith(f"  {verb} ") for line in lines), verb
         assert "Examples:" in kvarto(verb, "--help")[0], verb
+        assert kvarto("help", verb) == kvarto(verb, "--help"), verb
+        assert "{false}" not in kvarto(verb, "--help")[0], verb
+    assert "--no-enable-prefix-caching" in kvarto("run", "--help")[0]
+    assert kvarto("help") == kvarto("--help") and kvarto("version") == kvarto("--version")
+    assert "no verb \"foo\"" in error_line(["help", "foo"], 2)
+    for flags in (["--help"], ["--version"], ["run", "--help"]):  # a full disk loses the help
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([KVARTO, *flags], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == 1 and done.stderr.startswith("kvarto: error: cannot write to stdout"), (flags, done)
+
+
+def what_is_not_expected_stands_in_order(_):
+    assert "not expected: --port 8000;" in error_line(["run", LLAMA, "--port", "8000"], 2)
+    line = error_line(["bench", "serve", "no\nsuch", "--port", "8000"], 2)
+    assert "not expected: no\\x0asuch --port 8000; see `kvarto bench serve --help`" in line, line
 
 
 def errors_are_one_line_with_a_remedy(folder):
@@ -101,6 +117,12 @@ def errors_are_one_line_with_a_remedy(folder):
     assert "--help" in error_line(["run"], 2)
     assert "none.gguf" in error_line(["run", "none.gguf", "-p", "x"], 1)
     assert "512M" in error_line(["run", LLAMA, "-p", "x", "--kv-cache-memory-bytes", "much"], 1)
+    assert "auto: float16" in error_line(["inspect", LLAMA, "--kv-cache-dtype", "fp8"], 1)
+    assert "text is missing" in error_line(["tokenize", LLAMA], 1) and '"Hello"' in error_line(["tokenize", "Hello"], 1)
+    assert "2 times" in error_line(["tokenize", LLAMA, "a", "--stdin"], 1)
+    assert "messages are missing" in error_line(["render", LLAMA], 1)
+    assert "exclude each other" in error_line(["render", LLAMA, "-p", "x", "--messages", "m.json"], 1)
+    assert "none.gguf" in error_line(["bench", "none.gguf"], 1)  # no table's head before it
     assert "17" in error_line(["run", LLAMA, "-p", "x", "--block-size", "17"], 1)
     assert "temperature" in error_line(["run", LLAMA, "-p", "x", "--temperature", "3"], 1)
     assert "2048" in error_line(["run", LLAMA, "--raw", "-p", "word " * 3000], 1)
@@ -227,6 +249,17 @@ def inspect_knows_the_geometry(_):
     assert {"llama", "qwen2", "qwen3", "gemma3"} <= names
 
 
+def inspect_refuses_what_cannot_run(_):
+    for flags, words in ((["--max-model-len", 2048, "--kv-cache-memory-bytes", "64K"], "max_model_len 2048 needs"),
+                         (["--max-model-len", 10000], "exceeds the model's context of 2048"),
+                         (["--kv-cache-memory-bytes", "900T"], "bytes available; give at most")):
+        out, err = kvarto("inspect", LLAMA, *flags, "-q", code=1)
+        assert err.startswith("kvarto: error: ") and len(err.splitlines()) == 1 and words in err, (flags, err)
+        assert "layers:" in out and out.endswith("plan: none\n"), (flags, out)
+        out, again = kvarto("inspect", LLAMA, *flags, "-q", "--json", code=1)
+        assert again == err and words in json.loads(out)["plan"]["error"], (flags, out, again)
+
+
 def all_targets_agree(_):
     out = kvarto_json("inspect", "--numerics", "--json")
     assert out["agree"] is True and out["numerics"].startswith("int8-")
@@ -305,7 +338,8 @@ def bad_lines_harm_no_others(folder):
         {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": chat},
         {"custom_id": "b", "method": "POST", "url": "/v1/completions", "body": {"prompt": "hi", "tools": []}},
         {"messages": chat["messages"], "max_tokens": 3, "n": 2, "cache_salt": "s"},
-    ], code=1)
+    ], code=1, said="4 of 7 lines failed (2, 4, 5, 7)")
+    assert "line 4: " in answers[2]["error"]["message"] and "line 2: " in answers[1]["error"]["message"], answers
     assert ["error" in a and a["error"] is not None for a in answers] == [False, True, True, True, False, True, False]
     assert "best_of" in answers[2]["error"]["message"]
     for answer in (answers[0], answers[4], answers[6]):
@@ -383,6 +417,8 @@ def another_model_does_not_resume(folder):
     moved = folder / "moved.gguf"
     moved.write_bytes(content)
     assert "resuming" in kvarto("run", moved, *command[2:])[1]  # the file may go elsewhere
+    err = kvarto("run", moved, *command[2:])[1]  # a run that came to its end is not resumed
+    assert "all 9 lines are computed anew" in err and "resuming" not in err, err
 
 
 def hostile_arguments_are_refused(folder):
@@ -473,6 +509,10 @@ def chat_keeps_its_history(_):
     os.write(fd, b"\x03")
     second = turn.search(wait_for(fd, rb"tokens/s\]\r\n> ")).groups()
     assert int(second[0]) > prompt and int(second[1]) >= prompt // 16 * 16 > 0, second
+    os.write(fd, b"/nosuch thing\n")
+    wait_for(fd, rb"there is no /nosuch: /exit or Ctrl-D leaves[^\n]*\n> ")
+    os.write(fd, b"/help\n")
+    wait_for(fd, rb"/clear starts anew[^\n]*\n> ")
     os.write(fd, b"/clear\n")
     wait_for(fd, b"> ")
     os.write(fd, b"/exit\n")
@@ -499,9 +539,11 @@ def the_sample_model_answers(_):
     assert "Paris" in out["text"] and out["finish_reason"] in ("stop", "length"), out
 
 
-CHECKS = (help_lists_every_verb, errors_are_one_line_with_a_remedy, tokenize_gives_the_goldens, render_gives_the_goldens,
+CHECKS = (help_lists_every_verb, what_is_not_expected_stands_in_order, errors_are_one_line_with_a_remedy,
+          tokenize_gives_the_goldens, render_gives_the_goldens,
           score_gives_the_goldens, run_gives_the_goldens, run_shows_text_and_figures, threads_steps_and_blocks_change_no_bit,
-          children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, all_targets_agree, refused_tiles_are_named,
+          children_are_single_runs, beams_and_logprobs, inspect_knows_the_geometry, inspect_refuses_what_cannot_run,
+          all_targets_agree, refused_tiles_are_named,
           many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
           a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume,
           hostile_arguments_are_refused, ctrl_c_without_a_file_says_what_is_lost,
