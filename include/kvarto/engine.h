@@ -270,6 +270,8 @@ class Engine {
   // Forgets every cached block; false when some are in use (they stay). Not during a step.
   bool reset_prefix_cache();
   // Not after the cache could not be made again, which health() tells (CHECK); a step that fails replaces it.
+  // Between steps a prompt that is computed over several of them may hold its reservation, and so some of the
+  // max_step_tokens; forward() and score() make it begin again.
   KvCache& cache();
 
  private:

@@ -26,11 +26,12 @@ struct EngineOptions {
   uint32_t block_size = 16;                           // tokens per KV block: 16, 32, 64, 128 or 256
   std::optional<KvDtype> k_dtype = {}, v_dtype = {};  // nullopt: auto (f16 for GGUF)
   size_t kv_cache_memory_bytes = 0;                   // 0: what the plan finds sensible for this machine
-  bool touch_kv = false;                      // all pages of the KV cache are touched while loading, not as used
-  uint32_t max_model_len = 0;                 // longest prompt + output; 0: the model's own, or what fits
-  bool beyond_context = false;                // max_model_len may be more than the model was made for
-  uint32_t max_num_seqs = 64;                 // sequences that run at once
-  uint32_t max_num_batched_tokens = 512;      // tokens computed in one step, at most
+  bool touch_kv = false;                  // all pages of the KV cache are touched while loading, not as used
+  uint32_t max_model_len = 0;             // longest prompt + output; 0: the model's own, or what fits
+  bool beyond_context = false;            // max_model_len may be more than the model was made for
+  uint32_t max_num_seqs = 64;             // sequences that run at once
+  uint32_t max_num_batched_tokens = 512;  // tokens computed in one step, at most
+  // Where this leaves prompts no time, one layer (of more than 32: two and so on) of them goes on in each step.
   double max_step_ms = 0.0;                   // longest step while anything decodes; 0: 2.8x the slow decode-only ones
   uint32_t long_prefill_token_threshold = 0;  // most tokens of one prompt in one step; 0: no limit of its own
   // fcfs: by arrival, and requests have no priority. priority: smaller first, ties by arrival; see priority_aging_ms.
