@@ -239,6 +239,10 @@ class Engine {
   // edge or a window forbids that, less (see KvCache::trim). After ErrorCode::internal the cache was made anew: open
   // again.
   Result<std::vector<float>> forward(KvSequence& sequence, std::span<const TokenId> tokens);
+  // The same for whoever scores texts: visits the logits that follow each of the last `rows` tokens (1 to
+  // tokens.size()), in order; `index` counts from the first of these. `visit` must not throw.
+  Status forward(KvSequence& sequence, std::span<const TokenId> tokens, size_t rows,
+                 const std::function<void(size_t index, std::span<const float> logits)>& visit);
   // Ids that end generation; empty without a tokenizer.
   std::vector<TokenId> stop_ids() const;
 

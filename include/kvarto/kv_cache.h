@@ -215,6 +215,8 @@ struct AttentionShape {
   float scale = 1.0f;            // multiplies q.k
   float soft_cap = 0.0f;         // 0 = none; cap * tanh(score / cap)
   const float* sinks = nullptr;  // [heads] sink logits, or null
+  // [positions] or null: 1 where a token is seen by no later one. It still sees itself.
+  const uint8_t* hidden = nullptr;
 };
 
 // The CPU attention kernels over a cache, for one's own model code. One caller at a time.

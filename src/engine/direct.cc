@@ -39,47 +39,49 @@ Status Engine::Impl::compute_ids(KvSequence& sequence, std::span<const TokenId> 
 Status Engine::Impl::score(std::span<const TokenId> ids,
                            const std::function<void(size_t, std::span<const float>)>& visit) {
   RETURN_IF_ERROR(check_ids(ids, 0));
-  abandon_pass();
-  std::vector<uint32_t>& logit_rows = step.logit_rows;
   OpenOptions cold;
   cold.read_cache = false;
   KvSequence sequence = cache->open(ids, cold).sequence;
-  const size_t chunk = std::min(kLogitRows, parts.options.max_num_batched_tokens);
-  for (size_t first = 0; first < ids.size(); first += chunk) {
-    const std::span<const TokenId> part = ids.subspan(first, std::min(chunk, ids.size() - first));
-    logit_rows.clear();
-    for (uint32_t row = 0; row < part.size(); ++row) logit_rows.push_back(row);
-    RETURN_IF_ERROR(compute_ids(sequence, part, logit_rows));
-    const auto* const out = reinterpret_cast<const float*>(logits.data());
-    for (size_t row = 0; row < part.size(); ++row) {
-      visit(first + row, std::span<const float>(out + row * vocabulary(), vocabulary()));
-    }
-  }
-  return {};
+  return forward(sequence, ids, ids.size(), visit);
+}
+
+Result<std::vector<float>> Engine::Impl::forward(KvSequence& sequence, std::span<const TokenId> ids) {
+  std::vector<float> last;
+  RETURN_IF_ERROR(forward(sequence, ids, 1,
+                          [&](size_t, std::span<const float> logits) { last.assign(logits.begin(), logits.end()); }));
+  return last;
 }
 
 // All of `ids` or, after an error, none of them: then the sequence is cut back to where it was.
-Result<std::vector<float>> Engine::Impl::forward(KvSequence& sequence, std::span<const TokenId> ids) {
+Status Engine::Impl::forward(KvSequence& sequence, std::span<const TokenId> ids, size_t rows,
+                             const std::function<void(size_t, std::span<const float>)>& visit) {
   if (!cache->owns(sequence)) {
     return fail(ErrorCode::invalid_argument,
                 "the sequence was not opened in this engine's cache, or the cache was rebuilt since; open it again");
   }
   RETURN_IF_ERROR(check_ids(ids, sequence.length()));
+  if (rows < 1 || rows > ids.size()) {
+    return fail(ErrorCode::invalid_argument, "logits of " + std::to_string(rows) + " tokens were asked for, and " +
+                                                 std::to_string(ids.size()) +
+                                                 " tokens are given; ask for 1 to that many");
+  }
   abandon_pass();
   std::vector<uint32_t>& logit_rows = step.logit_rows;
   const uint64_t old_length = sequence.length();
-  const size_t chunk = parts.options.max_num_batched_tokens;
-  for (size_t first = 0; first < ids.size(); first += chunk) {
-    const std::span<const TokenId> part = ids.subspan(first, std::min(chunk, ids.size() - first));
+  const size_t step_tokens = parts.options.max_num_batched_tokens, silent = ids.size() - rows;
+  for (size_t first = 0, end = 0; first < ids.size(); first = end) {
+    const size_t wanted = std::max(first, silent);
+    end = std::min({ids.size(), first + step_tokens, wanted + kLogitRows});
     logit_rows.clear();
-    if (first + part.size() == ids.size()) logit_rows.push_back(static_cast<uint32_t>(part.size()) - 1);
-    if (const Status computed = compute_ids(sequence, part, logit_rows); !computed) {
+    for (size_t i = wanted; i < end; ++i) logit_rows.push_back(static_cast<uint32_t>(i - first));
+    if (const Status computed = compute_ids(sequence, ids.subspan(first, end - first), logit_rows); !computed) {
       if (first > 0) cache->trim(sequence, old_length);
       return tl::unexpected(computed.error());
     }
+    const auto* out = reinterpret_cast<const float*>(logits.data());
+    for (size_t i = wanted; i < end; ++i, out += vocabulary()) visit(i - silent, {out, vocabulary()});
   }
-  const auto* const out = reinterpret_cast<const float*>(logits.data());
-  return std::vector<float>(out, out + vocabulary());
+  return {};
 }
 
 }  // namespace kvarto

@@ -59,6 +59,52 @@ TEST(Direct, AnErrorInALaterChunkKeepsNothing) {
   EXPECT_EQ(*logits, FakeModel::reference(ids));
 }
 
+// Steps of so many tokens, with so many logits; what is visited is what follows from the tokens up to there.
+TEST(Direct, VisitsTheLogitsOfTheLastRows) {
+  const std::vector<TokenId> ids = fake_prompt(200, 4);
+  struct Steps {
+    uint32_t most;
+    std::vector<size_t> tokens, logits;
+  };
+  const Steps cases[] = {{256, {114, 64, 22}, {64, 64, 22}}, {48, {48, 48, 48, 48, 8}, {0, 46, 48, 48, 8}}};
+  for (const Steps& want : cases) {
+    FakeEngine fake({.options = {.max_num_batched_tokens = want.most}});
+    std::vector<size_t> tokens, logits;
+    fake.model->before_forward = [&](const Batch& batch) {
+      tokens.push_back(batch.tokens.size());
+      logits.push_back(batch.logit_rows.size());
+    };
+    KvSequence sequence = fake->cache().open(ids).sequence;
+    size_t visited = 0;
+    const Status done = fake->forward(sequence, ids, 150, [&](size_t index, std::span<const float> row) {
+      EXPECT_EQ(index, visited++);
+      const std::vector<float> wanted = FakeModel::reference(std::span(ids).first(50 + index + 1));
+      EXPECT_TRUE(std::ranges::equal(row, wanted)) << index;
+    });
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(visited, 150u);
+    EXPECT_EQ(tokens, want.tokens);
+    EXPECT_EQ(logits, want.logits);
+    EXPECT_EQ(sequence.length(), 200u);
+  }
+}
+
+TEST(Direct, RowsThatDoNotExistAreRefused) {
+  FakeEngine fake;
+  const std::vector<TokenId> ids = fake_prompt(20, 5);
+  KvSequence sequence = fake->cache().open(ids).sequence;
+  const auto never = [](size_t, std::span<const float>) { FAIL() << "nothing was computed"; };
+  for (const size_t rows : {size_t{0}, size_t{21}}) {
+    const Status refused = fake->forward(sequence, ids, rows, never);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(refused.error().message.find(std::to_string(rows)), std::string::npos);
+  }
+  EXPECT_EQ(sequence.length(), 0u);
+  fake.model->before_forward = [](const Batch&) { throw std::runtime_error("planted"); };
+  EXPECT_EQ(fake->forward(sequence, ids, 1, never).error().code, ErrorCode::internal);
+}
+
 // Whoever calls may have told his thread to flush subnormals and round down; results do not see it and he keeps it.
 TEST(Direct, TheCallersFloatModeChangesNothingAndIsKept) {
   const std::vector<TokenId> prompt = fake_prompt(40, 3);

@@ -1,10 +1,28 @@
 #include <exception>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/float_mode.h"
 #include "engine/engine_impl.h"
 
 namespace kvarto {
+namespace {
+
+// Work outside of a step. What throws is a bug of ours, and costs what it would cost in a step.
+template <typename Impl, typename Work>
+std::invoke_result_t<Work> guarded(Impl& engine, const Work& work) {
+  const FloatMode plain;
+  RETURN_IF_ERROR(engine.inbox.health());
+  try {
+    return work();
+  } catch (const std::exception& bug) {
+    engine.poison(bug.what());
+    engine.sweep();
+    return fail(ErrorCode::internal, bug.what());
+  }
+}
+
+}  // namespace
 
 Engine::Engine() = default;
 
@@ -117,27 +135,16 @@ Result<RequestResult> Engine::generate(Request request) {
 
 Status Engine::score(std::span<const TokenId> ids,
                      const std::function<void(size_t position, std::span<const float> logits)>& visit) {
-  const FloatMode plain;
-  RETURN_IF_ERROR(health());
-  try {
-    return impl_->score(ids, visit);
-  } catch (const std::exception& bug) {
-    impl_->poison(bug.what());
-    impl_->sweep();
-    return fail(ErrorCode::internal, bug.what());
-  }
+  return guarded(*impl_, [&] { return impl_->score(ids, visit); });
 }
 
 Result<std::vector<float>> Engine::forward(KvSequence& sequence, std::span<const TokenId> tokens) {
-  const FloatMode plain;
-  RETURN_IF_ERROR(health());
-  try {
-    return impl_->forward(sequence, tokens);
-  } catch (const std::exception& bug) {
-    impl_->poison(bug.what());
-    impl_->sweep();
-    return fail(ErrorCode::internal, bug.what());
-  }
+  return guarded(*impl_, [&] { return impl_->forward(sequence, tokens); });
+}
+
+Status Engine::forward(KvSequence& sequence, std::span<const TokenId> tokens, size_t rows,
+                       const std::function<void(size_t index, std::span<const float> logits)>& visit) {
+  return guarded(*impl_, [&] { return impl_->forward(sequence, tokens, rows, visit); });
 }
 
 bool Engine::reset_prefix_cache() { return impl_->cache != nullptr && impl_->cache->clear(); }

@@ -94,6 +94,8 @@ struct Engine::Impl {
   Status compute_ids(KvSequence& sequence, std::span<const TokenId> ids, std::span<const uint32_t> rows_wanted);
   Status score(std::span<const TokenId> ids, const std::function<void(size_t, std::span<const float>)>& visit);
   Result<std::vector<float>> forward(KvSequence& sequence, std::span<const TokenId> ids);
+  Status forward(KvSequence& sequence, std::span<const TokenId> ids, size_t rows,
+                 const std::function<void(size_t, std::span<const float>)>& visit);
 
   // --- beams.cc
   void take_beam_row(Sample& sample, std::span<const float> row);

@@ -2,6 +2,7 @@
 #include "engine/load.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/cpu_memory.h"
 #include "base/cpu.h"
@@ -51,7 +52,7 @@ Result<MemoryPlan> plan_for(const GgufFile& file, const ModelConfig& config, con
 }
 
 Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, const EngineOptions& options,
-                               SimdTarget target) {
+                               SimdTarget target, const WrapBackend& wrap_backend) {
   RETURN_IF_ERROR(validate(options));
   ASSIGN_OR_RETURN(const ModelConfig config, read_config(*file));
   EngineParts parts;
@@ -69,8 +70,9 @@ Result<EngineParts> load_parts(const std::shared_ptr<const GgufFile>& file, cons
       "model=" + file->fingerprint() + " numerics=" + std::string(numerics) + " " + parts.layout.description();
 
   parts.ledger = std::make_shared<Ledger>(plan.total_bytes);
-  const std::shared_ptr<Backend> backend = cpu_backend(
+  std::shared_ptr<Backend> backend = cpu_backend(
       {.threads = options.threads, .ledger = parts.ledger, .target = target, .reference = options.reference});
+  if (wrap_backend) backend = wrap_backend(std::move(backend), plan.max_model_len);
   ASSIGN_OR_RETURN(parts.model, load_model(file, backend, {.progress = options.progress}));
   RETURN_IF_ERROR(backend->reserve(largest_step(config, options)));
   ASSIGN_OR_RETURN(parts.workspace, Workspace::make(config, options.max_num_batched_tokens, parts.ledger));

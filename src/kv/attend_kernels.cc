@@ -39,6 +39,19 @@ HWY_INLINE F32x16 keep(const F32x16& x, size_t i, size_t from, size_t to, float 
   return i < from ? first_n(from - i, splat(other), kept) : kept;
 }
 
+// Beside any real score nothing is left of its weight: exp(kHiddenScore - max) is 0, in a split and in merge(). Finite,
+// so that a split without any other key has a maximum.
+constexpr float kHiddenScore = -1e30f;
+constexpr AttentionShape kFinished{};  // of scores that hide() has finished: changes nothing more
+
+// Finishes one row's scores [from, to); those of hidden keys become kHiddenScore, but for the row's own token.
+void hide(const AttentionShape& shape, float* scores, size_t from, size_t to, const uint8_t* hidden, size_t own) {
+  for (size_t i = from / 16 * 16; i < to; i += 16) store(finish_scores(load(scores + i), shape), scores + i);
+  for (size_t key = from; key < to; ++key) {
+    if (hidden[key] != 0 && key != own) scores[key] = kHiddenScore;
+  }
+}
+
 // Turns one row's scores [from, to) into probabilities in place (zeros around them up to the sub-tiles' edges). The
 // maximum is exact, so it may run in several chains; the sum runs in lane position mod 16, ascending, then folds.
 HWY_INLINE void softmax_row(const AttentionShape& shape, float* scores, size_t from, size_t to, float& max_out,
@@ -172,8 +185,12 @@ class Split {
   void softmax(uint32_t token) {
     const size_t from = this->from(token), to = this->to(token);
     if (from >= to) return;
+    const bool hides = tile_.shape->hidden != nullptr;
+    const AttentionShape& shape = hides ? kFinished : *tile_.shape;
     for (size_t row = size_t{token} * tile_.group; row < size_t{token + 1} * tile_.group; ++row) {
-      softmax_row(*tile_.shape, tile_.scores + row * kScoreStride, from, to, states_.max[row], states_.sum[row]);
+      float* const scores = tile_.scores + row * kScoreStride;
+      if (hides) hide(*tile_.shape, scores, from, to, tile_.shape->hidden + start_, tile_.position(token) - start_);
+      softmax_row(shape, scores, from, to, states_.max[row], states_.sum[row]);
     }
   }
 

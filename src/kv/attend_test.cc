@@ -72,7 +72,12 @@ class Scene {
       const AppendRows append_rows{&view, 0, first, count, &k[first * ks], ks, &v[first * vs], vs};
       append(target, {&append_rows, 1}, pool);
       const AttendRows rows{&view, 0, first, count, &q[first * qs], qs, &out[first * os], os};
-      attend(target, {&rows, 1}, {c_.heads, c_.scale, c_.soft_cap, c_.sinks ? sinks_.data() : nullptr}, pool, scratch);
+      const AttentionShape shape{.heads = c_.heads,
+                                 .scale = c_.scale,
+                                 .soft_cap = c_.soft_cap,
+                                 .sinks = c_.sinks ? sinks_.data() : nullptr,
+                                 .hidden = hidden.empty() ? nullptr : hidden.data()};
+      attend(target, {&rows, 1}, shape, pool, scratch);
     }
     return out;
   }
@@ -121,6 +126,7 @@ class Scene {
   }
 
   std::vector<float> q, k, v;
+  std::vector<uint8_t> hidden;  // [tokens] or empty
 
  private:
   std::vector<float> normal(size_t n) {
@@ -135,6 +141,10 @@ class Scene {
                    oldest = c_.window == 0 || t + 1 < c_.window ? 0 : t + 1 - c_.window;
     std::vector<double> score;
     for (uint32_t j = oldest; j <= t; ++j) {
+      if (j < t && !hidden.empty() && hidden[j] != 0) {
+        score.push_back(-std::numeric_limits<double>::infinity());  // a weight of 0
+        continue;
+      }
       double dot = 0;
       for (uint32_t d = 0; d < c_.key_dim; ++d) {
         dot += double{q[(size_t{t} * c_.heads + h) * c_.key_dim + d]} *
@@ -260,6 +270,75 @@ TEST(Attend, ScratchIsWhatThePlannerIsTold) {
   EXPECT_EQ(ledger->total(), 0u);
   AttendScratch too_small(std::make_shared<Ledger>(bytes - 1));
   EXPECT_FALSE(too_small.reserve(sizes, 2));
+}
+
+// Every third token, a whole split, all up to the split of the last tokens, and all.
+std::vector<std::vector<uint8_t>> hidden_patterns(uint32_t tokens) {
+  std::vector<std::vector<uint8_t>> all(4, std::vector<uint8_t>(tokens));
+  for (uint32_t i = 0; i < tokens; ++i) {
+    all[0][i] = i % 3 == 1;
+    all[1][i] = i / kSplitTokens == 1;
+    all[2][i] = i < 2 * kSplitTokens + 3;
+    all[3][i] = 1;
+  }
+  return all;
+}
+
+TEST(Attend, HiddenTokensAreSeenByThemselvesAlone) {
+  constexpr uint32_t kTokens = 540;
+  const std::vector<std::vector<uint8_t>> patterns = hidden_patterns(kTokens);
+  for (size_t i = 0; i < cases().size(); ++i) {
+    const Case& c = cases()[i];
+    Scene scene(c, kTokens, 11);
+    for (size_t p = 0; p < patterns.size(); ++p) {
+      if (i > 0 && i % patterns.size() != p) continue;  // the oracle takes its time
+      scene.hidden = patterns[p];
+      SCOPED_TRACE("case " + std::to_string(i) + ", pattern " + std::to_string(p));
+      expect_close(scene.attend_all(best_target(), 64, 1), scene.oracle(),
+                   2e-4 * std::max(1.0f, c.spread * c.spread / 4));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Splits that are units of their own, and those that one unit goes through; what is hidden has no weight at all.
+TEST(Attend, BitsWithHiddenTokensDoNotDependOnPagesChunksThreadsOrTarget) {
+  constexpr uint32_t kTokens = 540;
+  const Case small{.heads = 2, .kv_heads = 1, .key_dim = 16, .value_dim = 16};
+  Case window = small, capped = small;
+  window.window = 300;
+  window.dtype = KvDtype::f16;
+  capped.soft_cap = 5.0f;
+  capped.spread = 4.0f;
+  for (const Case& c : {small, window, capped}) {
+    for (const std::vector<uint8_t>& hidden : hidden_patterns(kTokens)) {
+      Scene scene(c, kTokens, 12);
+      scene.hidden = hidden;
+      const std::vector<float> whole = scene.attend_all(SimdTarget::scalar, kTokens, 1);
+      for (const SimdTarget target : available_targets()) {
+        EXPECT_EQ(whole, scene.attend_all(target, 1, 2)) << simd_target_name(target);
+        EXPECT_EQ(whole, scene.attend_all(target, 64, 3, 2)) << simd_target_name(target);
+      }
+      // Later tokens do not feel what values hidden ones have.
+      for (uint32_t j = 0; j < kTokens; ++j) {
+        if (hidden[j] == 0) continue;
+        for (size_t i = 0; i < size_t{c.kv_heads} * c.value_dim; ++i) scene.v[j * c.kv_heads * c.value_dim + i] = 7.0f;
+      }
+      const std::vector<float> other = scene.attend_all(best_target(), 64, 4);
+      const size_t width = size_t{c.heads} * c.value_dim;
+      for (size_t t = 0; t < kTokens; ++t) {
+        if (hidden[t] != 0) continue;
+        ASSERT_TRUE(std::equal(&whole[t * width], &whole[t * width] + width, &other[t * width])) << "token " << t;
+      }
+    }
+  }
+}
+
+TEST(Attend, AMaskThatHidesNothingChangesNothing) {
+  Scene scene({.soft_cap = 5.0f, .sinks = true}, 300, 13);
+  const std::vector<float> plain = scene.attend_all(best_target(), 64, 1);
+  scene.hidden.assign(300, 0);
+  EXPECT_EQ(scene.attend_all(best_target(), 64, 1), plain);
 }
 
 // A window's two edges, by values that are one-hot in their distance: distance W - 1 is seen, W is not.
