@@ -139,7 +139,7 @@ stage_examples() {
 
 stage_servers() {
   local file found=""
-  for file in tests/cli/*_test.py tests/http/*_test.py tests/browser/*_test.py; do
+  for file in tests/cli/*_test.py tests/http/*_test.py tests/browser/*_test.py tests/eval/*_test.py; do
     [[ -f $file ]] || continue
     found=yes
     check "$(basename "$file" .py)" python3 "$file" build/dev/kvarto

@@ -31,6 +31,13 @@ constexpr Verb kVerbs[] = {
      "  kvarto serve --config serve.yaml                        flags from a file\n"
      "  kvarto serve --check-flags YOUR VLLM FLAGS              what becomes of them (no model is looked at)",
      declare_serve},
+    {"eval", "What a setting of the KV cache costs in quality: perplexity, divergence, retrieval, reasoning",
+     "  kvarto eval m.gguf                                      float16 against bfloat16\n"
+     "  kvarto eval m.gguf --candidate k=f16:v=bf16 --quick     another candidate, in minutes\n"
+     "  kvarto eval m.gguf --text book.txt --tasks mine.jsonl   your own texts and questions\n"
+     "  kvarto eval m.gguf --url http://127.0.0.1:8000          a server against the model here\n"
+     "  kvarto eval m.gguf --max-drop 0.02 --output nightly     for CI: exit code 1 beyond a loss",
+     declare_eval},
     {"inspect", "A model's geometry, KV bytes and memory plan, without loading it",
      "  kvarto inspect m.gguf\n"
      "  kvarto inspect m.gguf --json --kv-cache-dtype float32\n"

@@ -17,5 +17,6 @@ VerbAction declare_tokenize(CLI::App& app);
 VerbAction declare_render(CLI::App& app);
 VerbAction declare_pull(CLI::App& app);
 VerbAction declare_serve(CLI::App& app);
+VerbAction declare_eval(CLI::App& app);
 
 }  // namespace kvarto

@@ -3,6 +3,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "eval/openai_server.h"
 #include "format/printable.h"
 #include "text/json_text.h"
 
@@ -14,7 +15,6 @@ using Json = nlohmann::ordered_json;
 const Json kNothing;
 
 constexpr size_t kMaxBody = size_t{64} << 20;
-constexpr size_t kLongestMessage = 200;
 
 const Json& member(const Json& object, const char* name) {
   if (!object.is_object()) return kNothing;
@@ -55,27 +55,11 @@ Piece piece_of(const Json& choice) {
   return piece;
 }
 
-std::string message_of(const Json& error) {
-  if (error.is_string()) return printable(error.get<std::string>(), kLongestMessage);
-  const Json& message = member(error, "message");
-  return printable(message.is_string() ? message.get<std::string>() : error.dump(-1, ' ', true), kLongestMessage);
-}
-
 tl::unexpected<Error> no_reply(std::string_view what, std::string_view text) {
   return fail(ErrorCode::corrupt, std::string(what) + ": " + kvarto::quoted(text, 60));
 }
 
 }  // namespace
-
-std::string error_line(std::string_view body) {
-  const Result<Json> reply = parse_json(body);
-  if (reply && reply->is_object()) {
-    for (const char* name : {"error", "message", "detail"}) {
-      if (const Json& error = member(*reply, name); !error.is_null()) return message_of(error);
-    }
-  }
-  return printable(body.substr(0, body.find_first_of("\r\n")), kLongestMessage);
-}
 
 Status ReplyMeter::take(std::string_view bytes, double now_s) {
   if (stream_) return reader_.feed(bytes, [&](std::string_view data) { return take_event(data, now_s); });
@@ -110,9 +94,7 @@ Status ReplyMeter::take_event(std::string_view data, double now_s) {
   }
   const Result<Json> event = parse_json(data);
   if (!event || !event->is_object()) return no_reply("an event of the stream is no JSON object", data);
-  if (const Json& error = member(*event, "error"); !error.is_null()) {
-    return fail(ErrorCode::network, "the stream reports: " + message_of(error));
-  }
+  if (!member(*event, "error").is_null()) return fail(ErrorCode::network, "the stream reports: " + error_line(data));
   if (const Json& choices = member(*event, "choices"); choices.is_array()) {
     for (const Json& choice : choices) {
       if (!choice.is_object()) return no_reply("a choice of the stream is no JSON object", data);

@@ -36,7 +36,4 @@ class ReplyMeter {
   bool finished_ = false, done_ = false;
 };
 
-// The message of an error reply in one line: OpenAI's envelope, or the start of whatever it is.
-std::string error_line(std::string_view body);
-
 }  // namespace kvarto

@@ -101,12 +101,5 @@ TEST(ReplyMeter, WholeReply) {
   EXPECT_FALSE(empty.end(1));
 }
 
-TEST(ErrorLine, FindsTheMessage) {
-  EXPECT_EQ(error_line(R"({"error":{"message":"no such model","type":"NotFoundError"}})"), "no such model");
-  EXPECT_EQ(error_line(R"({"error":"busy"})"), "busy");
-  EXPECT_EQ(error_line(R"({"detail":"Not Found"})"), "Not Found");
-  EXPECT_EQ(error_line("<html>\n<body>"), "<html>");
-}
-
 }  // namespace
 }  // namespace kvarto
