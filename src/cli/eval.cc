@@ -3,7 +3,10 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/file.h"
 #include "cli/eval_plan.h"
@@ -26,31 +29,35 @@ namespace fs = std::filesystem;
 // comes after it.
 class Contestants {
  public:
-  explicit Contestants(const EvalPlan& plan) : plan_(plan) {}
+  explicit Contestants(EvalPlan& plan) : plan_(plan) {}
   Contestants(const Contestants&) = delete;
   Contestants& operator=(const Contestants&) = delete;
 
+  // The first one, so that what it may fail with comes before anything is thrown away for it.
+  Status prepare() {
+    ASSIGN_OR_RETURN(first_, load(0));
+    return {};
+  }
+
   Result<Contestant> load(size_t setting) {
+    if (setting == 0 && first_) return *std::exchange(first_, std::nullopt);
     engine_.reset();  // before there are two
-    return setting < plan_.settings.size() ? load_engine(plan_.settings[setting])
-                                           : ask_server(plan_.servers[setting - plan_.settings.size()]);
+    if (setting < plan_.settings.size()) return load_engine(setting);
+    // Found once: what it is was settled then, and is asked for once.
+    return Contestant{.subject = std::move(plan_.servers[setting - plan_.settings.size()].subject), .engine = nullptr};
   }
 
  private:
-  Result<Contestant> load_engine(const Setting& setting) {
+  Result<Contestant> load_engine(size_t index) {
+    const Setting& setting = plan_.settings[index];
     Progress bar("loading " + printable(setting.name));
     EngineOptions options = plan_.options;
     options.progress = [&](size_t done, size_t total) { bar.show(done, total); };
     ASSIGN_OR_RETURN(engine_, load_setting(plan_.file, options, setting));
     running_.clear();
     engine_->observe([this](const StepReport& report) { watch(report); });
-    return Contestant{.subject = engine_subject(*engine_), .engine = engine_.get()};
-  }
-
-  static Result<Contestant> ask_server(ServerOptions options) {
-    options.cancelled = interrupted;
-    ASSIGN_OR_RETURN(FoundServer server, find_server(options));
-    return Contestant{.subject = std::move(server.subject)};
+    std::unique_ptr<Subject> subject = engine_subject(*engine_, {.may_overflow = index > 0, .cancelled = interrupted});
+    return Contestant{.subject = std::move(subject), .engine = engine_.get()};
   }
 
   void watch(const StepReport& report) {
@@ -61,8 +68,9 @@ class Contestants {
     if (report.running == 0 && report.waiting == 0) running_.clear();
   }
 
-  const EvalPlan& plan_;
+  EvalPlan& plan_;
   std::unique_ptr<Engine> engine_;
+  std::optional<Contestant> first_;  // prepared
   std::vector<RequestId> running_;
 };
 
@@ -76,27 +84,30 @@ std::string time_text(double seconds) {
   return std::to_string(minutes / 60) + " h " + std::to_string(minutes % 60) + " min";
 }
 
-// A bar on a terminal, else a line for each setting's texts and families.
+// A bar on a terminal, else a line for each setting's texts and families, and for each tenth of the run.
 class Shown {
  public:
   Shown(const EvalPlan& plan, bool quiet) : plan_(plan), quiet_(quiet) {}
 
   void show(const EvalProgress& progress) {
     if (quiet_) return;
-    const bool other = progress.setting != setting_ || progress.what != what_;
     if (stderr_is_terminal()) {
       bar_.show(static_cast<size_t>(progress.done), static_cast<size_t>(progress.total), words(progress));
-    } else if (other) {
-      const double share = progress.total > 0 ? 100 * progress.done / progress.total : 0;
-      note(words(progress) + ", " + std::to_string(std::lround(share)) + " % of the run done");
+      return;
     }
+    const double percent = progress.total > 0 ? 100 * progress.done / progress.total : 0;
+    if (progress.setting == setting_ && progress.what == what_ && percent < next_percent_) return;
+    note(words(progress) + ", " + std::to_string(std::lround(percent)) + " % of the run done");
     setting_ = progress.setting;
     what_ = progress.what;
+    next_percent_ = percent + 10;
   }
 
  private:
   std::string words(const EvalProgress& progress) const {
-    std::string text = printable(plan_.work.facts.settings[progress.setting]) + ": " + std::string(progress.what);
+    std::string text = printable(plan_.work.facts.settings[progress.setting]) + ": " + std::string(progress.what) +
+                       ", " + std::to_string(progress.pieces_done) + " of " + std::to_string(progress.pieces) +
+                       (progress.what == kEvalTexts ? " pieces" : " tasks");
     if (progress.seconds_left >= 0) text += ", about " + time_text(progress.seconds_left) + " left";
     return text;
   }
@@ -106,6 +117,7 @@ class Shown {
   Progress bar_{"eval"};
   size_t setting_ = SIZE_MAX;
   std::string what_;
+  double next_percent_ = 0;
 };
 
 // --- the folder
@@ -116,20 +128,23 @@ struct Paths {
   std::string records, json, html;
 };
 
-Status prepare_folder(const EvalFlags& flags, const Paths& paths) {
+Status make_folder(const EvalFlags& flags) {
   std::error_code error;
   fs::create_directories(flags.output, error);
   if (std::error_code ignored; !fs::is_directory(flags.output, ignored)) {
     return fail(ErrorCode::io, "--output " + printable(flags.output) + ": cannot make the folder" +
                                    (error ? ": " + error.message() : "") + "; give another one");
   }
-  if (!flags.fresh) return {};
-  for (const std::string& path : {paths.records, paths.json, paths.html}) {
+  return {};
+}
+
+// What an earlier run left beside its records.
+Status remove_results(const EvalFlags& flags, const Paths& paths) {
+  std::error_code error;
+  for (const std::string& path : {paths.json, paths.html}) {
     if (fs::remove(path, error); error) return fail(ErrorCode::io, path + ": cannot remove: " + error.message());
   }
-  fs::remove_all(flags.output + "/logprobs", error);
-  if (error) return fail(ErrorCode::io, flags.output + "/logprobs: cannot remove: " + error.message());
-  return {};
+  return remove_all_rows(flags.output);
 }
 
 void say_what_is_there(const EvalPlan& plan, const RecordFile& records) {
@@ -145,8 +160,8 @@ void say_what_is_there(const EvalPlan& plan, const RecordFile& records) {
 
 // --- the run
 
-Result<std::vector<SettingRecords>> run_plan(EvalPlan& plan, RecordFile& records, bool quiet) {
-  Contestants contestants(plan);
+Result<std::vector<SettingRecords>> run_plan(EvalPlan& plan, Contestants& contestants, RecordFile& records,
+                                             bool quiet) {
   plan.work.contestant = [&](size_t setting) { return contestants.load(setting); };
   Shown shown(plan, quiet);
   return run_eval(plan.work, records, [&](const EvalProgress& progress) {
@@ -173,8 +188,12 @@ Result<int> report_run(const EvalFlags& flags, const EvalPlan& plan, const Paths
 Result<int> eval(const EvalFlags& flags) {
   ASSIGN_OR_RETURN(EvalPlan plan, plan_eval(flags));
   const Paths paths(flags.output);
-  RETURN_IF_ERROR(prepare_folder(flags, paths));
-  ASSIGN_OR_RETURN(RecordFile records, RecordFile::open(paths.records, plan.work.facts));
+  RETURN_IF_ERROR(make_folder(flags));
+  Contestants contestants(plan);
+  if (flags.fresh) RETURN_IF_ERROR(contestants.prepare());
+  ASSIGN_OR_RETURN(RecordFile records, RecordFile::open(paths.records, plan.work.facts, flags.fresh));
+  // Only now: the folder is locked, and nobody's run is in progress in it.
+  if (flags.fresh) RETURN_IF_ERROR(remove_results(flags, paths));
   const bool quiet = flags.model.quiet;
   if (!quiet) {
     for (const std::string& text : plan.notes) note(text);
@@ -183,7 +202,7 @@ Result<int> eval(const EvalFlags& flags) {
   Result<std::vector<SettingRecords>> found;
   {
     const InterruptScope scope;
-    found = run_plan(plan, records, quiet);
+    found = run_plan(plan, contestants, records, quiet);
   }
   if (found) return report_run(flags, plan, paths, *found);
   if (!interrupted() || found.error().code != ErrorCode::cancelled) {
@@ -203,7 +222,8 @@ void declare_flags(CLI::App& app, EvalFlags& flags) {
       ->allow_extra_args(false);
   app.add_option("--api-key", flags.api_key, "Sent to servers as Authorization: Bearer KEY");
   app.add_option("--served-model", flags.served_model, "The model's name there; without it the first of /v1/models");
-  add_count(app, "--context", flags.context, "Longest prompt, and length of the texts, in tokens [4096]");
+  add_count(app, "--context", flags.context,
+            "Longest prompt, and length of the texts, in tokens [4096, or all that the model has]");
   add_count(app, "--samples", flags.samples, "Tasks of each family [48]");
   add_count(app, "--seed", flags.seed, "Of the tasks");
   app.add_option("--text", flags.texts, "A text to measure on instead of Debian's licences; may be repeated")
@@ -236,8 +256,8 @@ std::string explanation() {
     text += std::string(family.summary) + "\n";
   }
   return text +
-         "Exit codes: 0; 1 after an error, or when --max-drop is exceeded; 130 after Ctrl-C (then the same command\n"
-         "goes on).";
+         "Exit codes: 0; 1 after an error, or when --max-drop is exceeded; 2 when a flag is wrong; 130 after Ctrl-C\n"
+         "(then the same command goes on).";
 }
 
 }  // namespace

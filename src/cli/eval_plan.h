@@ -22,25 +22,20 @@ struct EvalFlags {
   bool baseline_given = false;
   std::vector<std::string> candidates, urls, texts;
   std::string api_key, served_model, tasks, only;
-  std::optional<uint32_t> context, samples, text_pieces;  // none: see sizes_of()
+  std::optional<uint32_t> context, samples, text_pieces;  // none: see plan_eval()
   uint64_t seed = 1;
   std::string output = "kvarto-eval";
   bool dump = false, json = false, fresh = false, quick = false;
   std::optional<double> max_drop;
 };
 
-struct EvalSizes {
-  uint32_t context = 0, samples = 0, text_pieces = 0;
-};
-EvalSizes sizes_of(const EvalFlags& flags);
-
 struct EvalPlan {
   EvalWork work;                         // its contestants are the caller's
   std::shared_ptr<const GgufFile> file;  // null: servers only
   EngineOptions options;                 // of every engine; settings are laid over them
   std::vector<Setting> settings;         // of the engines
-  std::vector<ServerOptions> servers;    // those that follow
-  std::vector<std::string> notes;        // what was left out
+  std::vector<FoundServer> servers;      // those that follow
+  std::vector<std::string> notes;        // what was left out, or is not as usual
 };
 Result<EvalPlan> plan_eval(const EvalFlags& flags);
 

@@ -1,5 +1,6 @@
 // The program `kvarto`: finds the verb, hands it its flags, prints its error. Exit codes: 0, 1 (failed), 2 (wrong
 // usage), 130 (Ctrl-C).
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -129,6 +130,15 @@ int run_program(int argc, char** argv) {
   return run_verb(actions.at(app.get_subcommands().front()));
 }
 
+// A stream that is closed when the program starts would be the first file that it opens, and get what is said on it.
+// For reading only, so that writing to it fails as it would have.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) == -1) [[maybe_unused]]
+      const int taken = ::open("/dev/null", O_RDONLY);
+  }
+}
+
 std::atomic_flag bus_error_said;
 
 // Reading a mapped file beyond where somebody has cut it off meanwhile, or where its disk fails, ends in SIGBUS.
@@ -153,6 +163,7 @@ void end_with_a_line(int /*signal*/, siginfo_t* info, void* /*context*/) {
 }  // namespace kvarto
 
 int main(int argc, char** argv) {
+  kvarto::occupy_closed_streams();
   struct sigaction on_bus_error = {};
   on_bus_error.sa_sigaction = kvarto::end_with_a_line;
   on_bus_error.sa_flags = SA_SIGINFO;

@@ -268,9 +268,9 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
   return ids;
 }
 
-Result<std::string> read_input(const std::string& path) {
+Result<std::string> read_input(const std::string& path, size_t max_bytes) {
   // stdin may be a pipe, of which the size is unknown.
-  return read_file(path == "-" ? "/dev/stdin" : path);
+  return read_file(path == "-" ? "/dev/stdin" : path, max_bytes);
 }
 
 }  // namespace kvarto

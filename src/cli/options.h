@@ -2,6 +2,7 @@
 // Main thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -56,7 +57,7 @@ Result<size_t> parse_bytes(std::string_view text);
 Result<std::vector<uint32_t>> parse_counts(std::string_view flag, std::string_view text, std::string_view example);
 // A JSON array of ids, or ids between white space and commas.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);
-// A file's content; "-" is stdin.
-Result<std::string> read_input(const std::string& path);
+// A file's content; "-" is stdin. One of more than `max_bytes` is an error of code invalid_argument.
+Result<std::string> read_input(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
 }  // namespace kvarto

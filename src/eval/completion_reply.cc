@@ -1,9 +1,10 @@
 #include "eval/completion_reply.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
+#include "eval/openai_server.h"
 #include "format/printable.h"
 #include "text/json_text.h"
 
@@ -14,8 +15,8 @@ using Json = nlohmann::ordered_json;
 
 const Json kNothing;
 
-constexpr uint64_t kMostCharacters = uint64_t{1} << 32;
 constexpr double kRounding = 0.01;  // a log-probability may be so far above 0
+constexpr double kLeast = -1e9;     // sums of any number of them stay finite
 
 const Json& member(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -32,20 +33,15 @@ Result<Json> parse_reply(std::string_view text) {
   Result<Json> reply = parse_json(text);
   if (!reply) return fail(ErrorCode::corrupt, "the reply is refused: " + reply.error().message);
   const Json& choices = member(*reply, "choices");
-  if (!choices.is_array() || choices.empty() || !choices.front().is_object()) {
-    return wrong("choices", "an array with an object", choices);
-  }
-  return reply;
+  if (choices.is_array() && !choices.empty() && choices.front().is_object()) return reply;
+  if (member(*reply, "error").is_null()) return wrong("choices", "an array with an object", choices);
+  return fail(ErrorCode::invalid_argument, "the reply is an error: " + error_line(text));
 }
 
-size_t count_characters(std::string_view utf8) {
-  return static_cast<size_t>(std::ranges::count_if(utf8, [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-// A `logprobs` object of a completion, all columns equally long.
+// A `logprobs` object of a completion, all columns equally long. Its `text_offset` is not read: who counts what in
+// characters differs, and some count nothing.
 struct Columns {
   std::vector<std::string> tokens;
-  std::vector<uint64_t> ends;  // in characters, from anywhere
   const Json* logprobs = nullptr;
   const Json* top = nullptr;  // null: not told
 };
@@ -58,25 +54,16 @@ Result<std::string> read_text(const Json& value, const std::string& field) {
 Result<Columns> read_columns(const Json& object) {
   const std::string name = "choices[0].logprobs.";
   const Json& tokens = member(object, "tokens");
-  const Json& offsets = member(object, "text_offset");
   const Json& logprobs = member(object, "token_logprobs");
   const Json& top = member(object, "top_logprobs");
   if (!tokens.is_array()) return wrong(name + "tokens", "an array", tokens);
   const auto is_column = [&](const Json& column) { return column.is_array() && column.size() == tokens.size(); };
-  if (!is_column(offsets)) return wrong(name + "text_offset", "an array as long as tokens", offsets);
   if (!is_column(logprobs)) return wrong(name + "token_logprobs", "an array as long as tokens", logprobs);
   if (!top.is_null() && !is_column(top)) return wrong(name + "top_logprobs", "an array as long as tokens", top);
 
-  Columns out{.tokens = {}, .ends = {}, .logprobs = &logprobs, .top = top.is_null() ? nullptr : &top};
+  Columns out{.tokens = {}, .logprobs = &logprobs, .top = top.is_null() ? nullptr : &top};
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const std::string at = "[" + std::to_string(i) + "]";
-    ASSIGN_OR_RETURN(out.tokens.emplace_back(), read_text(tokens[i], name + "tokens" + at));
-    const Json& offset = offsets[i];
-    if (!offset.is_number_unsigned() || offset.get<uint64_t>() > kMostCharacters) {
-      return wrong(name + "text_offset" + at, "a number of characters", offset);
-    }
-    if (i > 0) out.ends.push_back(offset.get<uint64_t>());
-    if (i + 1 == tokens.size()) out.ends.push_back(offset.get<uint64_t>() + count_characters(out.tokens.back()));
+    ASSIGN_OR_RETURN(out.tokens.emplace_back(), read_text(tokens[i], name + "tokens[" + std::to_string(i) + "]"));
   }
   return out;
 }
@@ -89,21 +76,14 @@ size_t prompt_tokens(const Json& reply, size_t tokens, uint32_t max_tokens) {
   return told.is_number_unsigned() && told.get<uint64_t>() == tokens ? tokens : tokens - 1;
 }
 
-// The first of the tokens that cover the last `characters` of the first `count`. Places are counted from the end: what
-// a server has in front of the text (a start token) moves them all.
-std::optional<size_t> first_of_end(const Columns& columns, size_t count, size_t characters) {
-  const uint64_t end = columns.ends[count - 1];
-  if (characters > end) return std::nullopt;
-  size_t first = count;
-  while (first > 0 && columns.ends[first - 1] > end - characters) --first;
-  return first;
-}
-
-// A server whose texts of tokens leave out white space has wrong places, too.
-bool spells(const Columns& columns, size_t first, size_t count, std::string_view answer) {
+// The first of those of the first `count` tokens that end with `answer`. None where they do not spell it, as with a
+// server whose texts of tokens leave out white space.
+std::optional<size_t> first_of_answer(std::span<const std::string> tokens, size_t count, std::string_view answer) {
+  size_t first = count, bytes = 0;
+  while (first > 0 && bytes < answer.size()) bytes += tokens[--first].size();
   std::string text;
-  for (size_t i = first; i < count; ++i) text += columns.tokens[i];
-  return text.ends_with(answer);
+  for (size_t i = first; i < count; ++i) text += tokens[i];
+  return text.ends_with(answer) ? std::optional(first) : std::nullopt;
 }
 
 Result<bool> is_likeliest(const Json& top, double logprob, const std::string& field) {
@@ -121,7 +101,7 @@ Result<Likelihood> add_up(const Columns& columns, size_t first, size_t count) {
   for (size_t i = first; i < count; ++i) {
     const std::string at = "[" + std::to_string(i) + "]";
     const Json& logprob = (*columns.logprobs)[i];
-    if (!logprob.is_number() || !(logprob.get<double>() <= kRounding)) {
+    if (!logprob.is_number() || !(logprob.get<double>() <= kRounding && logprob.get<double>() >= kLeast)) {
       return wrong("choices[0].logprobs.token_logprobs" + at, "a log-probability", logprob);
     }
     sum.nll -= logprob.get<double>();
@@ -159,9 +139,9 @@ Result<EchoReply> read_echo(std::string_view reply, std::string_view sent, std::
   EchoReply out{.echoed = true};
   const size_t count = prompt_tokens(parsed, columns.tokens.size(), max_tokens);
   if (count == 0) return out;
-  const std::optional<size_t> first = first_of_end(columns, count, count_characters(answer));
+  const std::optional<size_t> first = first_of_answer(columns.tokens, count, answer);
   // The very first token has nothing before it, and no probability.
-  if (!first || *first == 0 || !spells(columns, *first, count, answer)) return out;
+  if (!first || *first == 0) return out;
   ASSIGN_OR_RETURN(out.likelihood, add_up(columns, *first, count));
   return out;
 }

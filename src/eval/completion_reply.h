@@ -1,5 +1,6 @@
 // Reads what a server answers to /v1/completions and /v1/chat/completions. A reply is a stranger's text: wrong types
-// are errors that name the field. Pure functions; any thread.
+// are errors that name the field (corrupt); an error in place of choices is the server's refusal (invalid_argument).
+// Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,9 @@
 namespace kvarto {
 namespace {
 
+// Tokens between two moments at which a likelihood may be cancelled.
+constexpr size_t kPartTokens = 256;
+
 tl::unexpected<Error> of_task(const Task& task, const Error& error) {
   return fail(error.code, "task " + kvarto::quoted(task.id) + ": " + error.message);
 }
@@ -76,12 +79,7 @@ class Requests {
 
 class EngineSubject : public Subject {
  public:
-  explicit EngineSubject(Engine& engine) : engine_(engine) {}
-
-  Result<uint32_t> count_tokens(std::string_view text) override {
-    ASSIGN_OR_RETURN(const std::vector<TokenId> ids, engine_.encode(text, false, false));
-    return static_cast<uint32_t>(ids.size());
-  }
+  EngineSubject(Engine& engine, SubjectOptions options) : engine_(engine), options_(std::move(options)) {}
 
   Result<std::optional<Likelihood>> likelihood(const Task& task, bool floor) override {
     if (task.answer.empty() || (floor && task.floor_prompt.empty())) return std::optional<Likelihood>();
@@ -95,17 +93,23 @@ class EngineSubject : public Subject {
   }
 
   Status generate(std::span<const Task* const> tasks,
-                  const std::function<Status(size_t index, std::string text)>& done) override {
+                  const std::function<Status(size_t index, Result<std::string> text)>& done) override {
     Requests requests(engine_);
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Status added = submit(*tasks[i], i, requests);
-      if (!added) return of_task(*tasks[i], added.error());
+      if (!added) RETURN_IF_ERROR(done(i, of_task(*tasks[i], added.error())));
     }
+    const uint64_t bugs = engine_.stats().internal_errors;
     for (bool more = true; requests.left() > 0 && more;) {
       more = engine_.step();
       for (Requests::Ended& ended : requests.take()) {
-        if (ended.error) return of_task(*tasks[ended.task], *ended.error);
-        RETURN_IF_ERROR(done(ended.task, std::move(ended.text)));
+        // Of one request alone, this is what comes of logits that are no numbers.
+        const bool overflowed =
+            ended.error && ended.error->code == ErrorCode::internal && engine_.stats().internal_errors == bugs;
+        const bool failed = ended.error && !(overflowed && options_.may_overflow);
+        Result<std::string> text = std::move(ended.text);
+        if (failed) text = of_task(*tasks[ended.task], *ended.error);
+        RETURN_IF_ERROR(done(ended.task, std::move(text)));
       }
     }
     if (requests.left() == 0) return {};
@@ -135,7 +139,7 @@ class EngineSubject : public Subject {
       return fail(ErrorCode::invalid_argument, "a prompt of " + std::to_string(prompt) + " tokens with an answer of " +
                                                    std::to_string(answer.size()) + " exceeds max_model_len " +
                                                    std::to_string(longest) +
-                                                   "; ask for shorter tasks, or load the model for longer ones");
+                                                   "; give shorter tasks, or a longer --context");
     }
     RETURN_IF_ERROR(engine_.health());
     const std::span<const TokenId> known = std::span<const TokenId>(ids).first(ids.size() - 1);
@@ -148,10 +152,35 @@ class EngineSubject : public Subject {
       found.nll += log_sum_exp(logits) - double{logits[token]};
       if (std::ranges::max_element(logits) - logits.begin() != answer[index]) found.greedy = false;
     };
-    RETURN_IF_ERROR(engine_.forward(sequence, known.subspan(sequence.length()), answer.size(), add));
+    RETURN_IF_ERROR(forward(sequence, known.subspan(sequence.length()), answer.size(), add));
     if (std::isfinite(found.nll)) return found;
-    return fail(ErrorCode::internal,
-                "the answer's likelihood is no number; the model's weights or its KV overflow, try kv=f32");
+    if (!options_.may_overflow) {
+      return fail(ErrorCode::internal,
+                  "the answer's likelihood is no number; the model's weights or its KV overflow, try kv=f32");
+    }
+    found.nll = std::numeric_limits<double>::infinity();
+    found.greedy = false;
+    return found;
+  }
+
+  // Visits the logits behind each of the last `rows` tokens, in parts between which it may be cancelled.
+  Status forward(KvSequence& sequence, std::span<const TokenId> tokens, size_t rows,
+                 const std::function<void(size_t index, std::span<const float> logits)>& visit) const {
+    for (size_t first = 0, visited = 0; first < tokens.size();) {
+      if (options_.cancelled && options_.cancelled()) return fail(ErrorCode::cancelled, "ended on request");
+      const size_t silent = tokens.size() - rows, left = (first < silent ? silent : tokens.size()) - first;
+      const std::span<const TokenId> part = tokens.subspan(first, std::min(kPartTokens, left));
+      if (first < silent) {
+        RETURN_IF_ERROR(engine_.forward(sequence, part, 1, [](size_t, std::span<const float>) {}));
+      } else {
+        RETURN_IF_ERROR(engine_.forward(sequence, part, part.size(), [&](size_t index, std::span<const float> logits) {
+          visit(visited + index, logits);
+        }));
+        visited += part.size();
+      }
+      first += part.size();
+    }
+    return {};
   }
 
   Status submit(const Task& task, size_t index, Requests& requests) const {
@@ -164,6 +193,7 @@ class EngineSubject : public Subject {
   }
 
   Engine& engine_;
+  const SubjectOptions options_;
 };
 
 }  // namespace
@@ -181,6 +211,8 @@ Result<std::unique_ptr<Engine>> load_setting(const std::shared_ptr<const GgufFil
   return Engine::assemble(std::move(parts));
 }
 
-std::unique_ptr<Subject> engine_subject(Engine& engine) { return std::make_unique<EngineSubject>(engine); }
+std::unique_ptr<Subject> engine_subject(Engine& engine, SubjectOptions options) {
+  return std::make_unique<EngineSubject>(engine, std::move(options));
+}
 
 }  // namespace kvarto

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <set>
 #include <stdexcept>
 
+#include "base/file.h"
 #include "eval/text_score.h"
 
 namespace kvarto {
@@ -107,8 +111,8 @@ TEST(EngineSubject, GreedyIsWhatItWouldWrite) {
     task.max_tokens = 2;
     const Task* const tasks[] = {&task};
     std::string text;
-    ASSERT_TRUE(subject->generate(tasks, [&](size_t, std::string written) -> Status {
-      text = std::move(written);
+    ASSERT_TRUE(subject->generate(tasks, [&](size_t, Result<std::string> written) -> Status {
+      text = std::move(written).value();
       return {};
     }));
     const RequestResult result = engine
@@ -140,8 +144,6 @@ TEST(EngineSubject, FloorsAndWhatCannotBeAsked) {
   EXPECT_NE(likelihood(*engine, task, true).nll, likelihood(*engine, task).nll);
   task.answer.clear();
   EXPECT_EQ(subject->likelihood(task, false).value().has_value(), false);
-  EXPECT_EQ(subject->count_tokens("").value(), 0u);
-  EXPECT_EQ(subject->count_tokens(kStory).value(), engine->encode(kStory, false, false).value().size());
 }
 
 TEST(EngineSubject, MessagesGoThroughTheTemplate) {
@@ -165,19 +167,25 @@ TEST(EngineSubject, TasksThatAreTooLongAreNamed) {
   const auto refused = subject->likelihood(task, false);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message.find("task \"key-1\": a prompt of "), 0u);
-  EXPECT_NE(refused.error().message.find("exceeds max_model_len 64; "), std::string::npos);
+  EXPECT_NE(refused.error().message.find("exceeds max_model_len 64; give shorter tasks, or a longer --context"),
+            std::string::npos);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
 
   const Task fine = question("", "short");
   const Task* const tasks[] = {&fine, &task};
-  int calls = 0;
-  const Status generated = subject->generate(tasks, [&](size_t, std::string) -> Status {
-    ++calls;
+  int written = 0;
+  std::optional<Error> error;
+  ASSERT_TRUE(subject->generate(tasks, [&](size_t index, Result<std::string> text) -> Status {
+    EXPECT_EQ(text.has_value(), index == 0);
+    if (text) ++written;
+    if (!text) error = text.error();
     return {};
-  });
-  ASSERT_FALSE(generated);
-  EXPECT_EQ(generated.error().message.find("task \"key-1\": "), 0u);
-  EXPECT_NE(generated.error().message.find("64"), std::string::npos);
-  EXPECT_EQ(calls, 0);
+  }));
+  EXPECT_EQ(written, 1);  // the other goes on
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->message.find("task \"key-1\": "), 0u);
+  EXPECT_NE(error->message.find("64"), std::string::npos);
+  EXPECT_EQ(error->code, ErrorCode::invalid_argument);
   EXPECT_TRUE(engine->idle());
   Task empty = question(" a", "");
   EXPECT_NE(subject->likelihood(empty, false).error().message.find("has no tokens"), std::string::npos);
@@ -200,9 +208,9 @@ TEST(EngineSubject, GeneratesEachTaskAsAlone) {
   std::vector<const Task*> pointers;
   for (const Task& task : tasks) pointers.push_back(&task);
   std::vector<std::optional<std::string>> texts(tasks.size());
-  ASSERT_TRUE(engine_subject(*engine)->generate(pointers, [&](size_t index, std::string text) -> Status {
+  ASSERT_TRUE(engine_subject(*engine)->generate(pointers, [&](size_t index, Result<std::string> text) -> Status {
     EXPECT_FALSE(texts[index]) << "told twice";
-    texts[index] = std::move(text);
+    texts[index] = std::move(text).value();
     return {};
   }));
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -224,7 +232,7 @@ TEST(EngineSubject, GeneratingEndsWithWhatDoneFailsWith) {
   std::vector<const Task*> pointers;
   for (const Task& task : tasks) pointers.push_back(&task);
   int calls = 0;
-  const Status ended = engine_subject(*engine)->generate(pointers, [&](size_t, std::string) -> Status {
+  const Status ended = engine_subject(*engine)->generate(pointers, [&](size_t, const Result<std::string>&) -> Status {
     if (++calls < 3) return {};
     return fail(ErrorCode::cancelled, "enough");
   });
@@ -233,6 +241,70 @@ TEST(EngineSubject, GeneratingEndsWithWhatDoneFailsWith) {
   EXPECT_EQ(calls, 3);
   EXPECT_TRUE(engine->idle());
   EXPECT_EQ(engine->stats().kv.blocks_active, 0u);
+}
+
+TEST(EngineSubject, ALikelihoodCanBeCancelledInTheMiddle) {
+  const auto engine = load("kv=f16", {.max_model_len = 1536});
+  std::string prompt;
+  while (engine->encode(prompt).value().size() < 1000) prompt += kStory;
+  const Task task = question(" 4711.\n", prompt);
+  const double whole = likelihood(*engine, task).nll;
+  ASSERT_TRUE(engine->reset_prefix_cache());
+  int asked = 0;
+  const auto impatient = engine_subject(*engine, {.cancelled = [&] { return ++asked == 3; }});
+  const auto ended = impatient->likelihood(task, false);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::cancelled);
+  EXPECT_EQ(asked, 3);
+  const uint64_t computed = engine->cache().match(engine->encode(prompt).value()).tokens;
+  EXPECT_GT(computed, 0u);
+  EXPECT_LE(computed, 600u);
+  EXPECT_EQ(engine->stats().kv.blocks_active, 0u);
+  EXPECT_EQ(impatient->likelihood(task, false).value()->nll, whole);  // in parts or not, cold or warm
+}
+
+// --- overflows
+
+// Its last norm has no numbers for weights, and so have its logits.
+std::unique_ptr<Engine> overflowing() {
+  static std::string content = read_file(KVARTO_SOURCE_DIR "/tests/tiny/tiny_llama.gguf").value();
+  const auto file = GgufFile::parse(std::as_bytes(std::span<const char>(content))).value();
+  const std::span<const std::byte> norm = file->find_tensor("output_norm.weight")->bytes;
+  const auto at = static_cast<size_t>(reinterpret_cast<const char*>(norm.data()) - content.data());
+  std::fill_n(content.begin() + static_cast<ptrdiff_t>(at), norm.size(), '\xff');  // in every type of float
+  EngineOptions options;
+  options.threads = 1;
+  options.reference = true;
+  options.kv_cache_memory_bytes = 8 << 20;
+  options.max_model_len = 512;
+  return load_setting(file, options, parse_setting("kv=f16").value()).value();
+}
+
+TEST(EngineSubject, WhatOverflowsIsAnErrorOfTheBaselineAndMeasuredOfOthers) {
+  const auto engine = overflowing();
+  const Task task = question(" 4711.\n");
+  const Task* const tasks[] = {&task};
+  const auto baseline = engine_subject(*engine);
+  const auto refused = baseline->likelihood(task, false);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("task \"key-1\": the answer's likelihood is no number"), std::string::npos);
+  EXPECT_NE(refused.error().code, ErrorCode::invalid_argument);  // no matter of this task
+  std::optional<Result<std::string>> text;
+  const auto keep = [&](size_t, Result<std::string> written) -> Status {
+    text = std::move(written);
+    return {};
+  };
+  ASSERT_TRUE(baseline->generate(tasks, keep));
+  ASSERT_TRUE(text && !*text);
+  EXPECT_NE(text->error().code, ErrorCode::invalid_argument);
+
+  const auto candidate = engine_subject(*engine, {.may_overflow = true});
+  const Likelihood found = candidate->likelihood(task, false).value().value();
+  EXPECT_EQ(found.nll, std::numeric_limits<double>::infinity());
+  EXPECT_FALSE(found.greedy);
+  EXPECT_EQ(found.tokens, engine->encode(task.answer, true, false).value().size());
+  ASSERT_TRUE(candidate->generate(tasks, keep));
+  EXPECT_EQ(text->value(), "");
 }
 
 // --- settings

@@ -21,6 +21,15 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
   return hash;
 }
 
+// `more` behind `groups`, which hold the tasks before `first`.
+void append_groups(std::vector<TaskGroup>& groups, uint32_t first, const std::vector<TaskGroup>& more) {
+  for (TaskGroup group : more) {
+    group.index = static_cast<uint32_t>(groups.size());
+    group.first += first;
+    groups.push_back(group);
+  }
+}
+
 }  // namespace
 
 SplitMix draws_for(const TaskPlan& plan, std::string_view what, uint64_t index) {
@@ -57,23 +66,35 @@ std::vector<std::string> code_numbers(size_t count, SplitMix& random) {
   return numbers;
 }
 
-std::vector<TaskGroup> groups_of(uint32_t tasks, uint32_t length_tokens) {
+std::vector<TaskGroup> groups_of(uint32_t tasks, uint32_t length_tokens, uint32_t group_tasks) {
   std::vector<TaskGroup> groups;
-  for (uint32_t first = 0; first < tasks; first += kGroupTasks) {
-    groups.push_back({first / kGroupTasks, first, std::min(kGroupTasks, tasks - first), length_tokens});
+  for (uint32_t first = 0; first < tasks; first += group_tasks) {
+    groups.push_back({first / group_tasks, first, std::min(group_tasks, tasks - first), length_tokens});
   }
   return groups;
 }
 
 std::vector<TaskGroup> groups_with_long_ones(const TaskPlan& plan) {
   const uint32_t long_tasks = plan.samples / 4, usual_tasks = plan.samples - long_tasks;
+  const uint32_t long_group = plan.context_tokens > kMuch ? kMostGroupTasks : kGroupTasks;
   std::vector<TaskGroup> groups = groups_of(usual_tasks, std::min(plan.context_tokens, kUsualTokens));
-  for (TaskGroup group : groups_of(long_tasks, plan.context_tokens)) {
-    group.index = static_cast<uint32_t>(groups.size());
-    group.first += usual_tasks;
-    groups.push_back(group);
-  }
+  append_groups(groups, usual_tasks, groups_of(long_tasks, plan.context_tokens, long_group));
   return groups;
+}
+
+std::vector<TaskGroup> short_groups_with_long_ones(const TaskPlan& plan, uint32_t group_tasks) {
+  const uint32_t long_tasks = plan.context_tokens > kMuch ? plan.samples / 6 : 0;
+  const uint32_t short_tasks = plan.samples - long_tasks;
+  std::vector<TaskGroup> groups = groups_of(short_tasks, 0, group_tasks);
+  append_groups(groups, short_tasks, groups_of(long_tasks, plan.context_tokens, kMostGroupTasks));
+  return groups;
+}
+
+void put_in_group(Task& task, const TaskGroup& group, size_t i) {
+  const std::string length = group.length_tokens > 0 ? std::to_string(group.length_tokens) + "-" : "";
+  task.id = task.family + "-" + length + std::to_string(group.first + i);
+  if (group.tasks > 1) task.group = task.family + "-" + std::to_string(group.index);
+  task.length_tokens = group.length_tokens;
 }
 
 std::vector<Task> fitted(const TaskPlan& plan, uint32_t limit, size_t most,

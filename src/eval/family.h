@@ -50,13 +50,20 @@ std::vector<std::string> code_numbers(size_t count, SplitMix& random);
 
 // Tasks [first, first + tasks) of a family. They share their text: the prefix cache holds most of their prompts.
 struct TaskGroup {
-  uint32_t index = 0, first = 0, tasks = 0, length_tokens = 0;
+  uint32_t index = 0, first = 0, tasks = 0;
+  uint32_t length_tokens = 0;  // to be filled to; 0: as short as the text is
 };
 inline constexpr uint32_t kGroupTasks = 4;
-std::vector<TaskGroup> groups_of(uint32_t tasks, uint32_t length_tokens);
-// Three quarters of the tasks about kUsualTokens long, a quarter as long as the context allows.
-inline constexpr uint32_t kUsualTokens = 1000;
+std::vector<TaskGroup> groups_of(uint32_t tasks, uint32_t length_tokens, uint32_t group_tasks = kGroupTasks);
+// Three quarters of the tasks about kUsualTokens long, a quarter as long as the context allows. Where that is more than
+// kMuch, more tasks share a text, since it costs most.
+inline constexpr uint32_t kUsualTokens = 850, kMuch = 2 * kUsualTokens, kMostGroupTasks = 8;
 std::vector<TaskGroup> groups_with_long_ones(const TaskPlan& plan);
+// Tasks as short as their texts are, but for a sixth as long as the context allows, where that is more than kMuch.
+std::vector<TaskGroup> short_groups_with_long_ones(const TaskPlan& plan, uint32_t group_tasks);
+// Task `i` of its group: its id, the group's name where it has several tasks, the length it was made for. `task` has
+// its family.
+void put_in_group(Task& task, const TaskGroup& group, size_t i);
 
 // The tasks that `make` makes with as many pieces, of at most `most`, as let each of them stay within `limit` tokens
 // with its answer and with what may be generated; none when even no piece fits, or when `make` makes none of so few.

@@ -1,5 +1,6 @@
-// A file of many functions: one of them is to be written again under another name. Four tasks share their file; as many
-// functions as the length allows.
+// A file of many functions: one of them is to be written again under another name. As many functions as the length
+// allows; tasks of a group share them. Their floor is a file of a few, none that the group asks for.
+#include <algorithm>
 #include <iterator>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr uint32_t kFewestTokensPerFunction = 30;
 constexpr size_t kMiddleSteps = 2;  // of a function
+constexpr size_t kFloorFunctions = 4;
 constexpr std::string_view kHead =
     "\"\"\"Functions on numbers. A twin takes the same steps as its original, under another name.\"\"\"\n"
     "def sort_bridge(value):\n"
@@ -67,7 +69,7 @@ std::vector<Function> draw_functions(SplitMix random, size_t most) {
   return functions;
 }
 
-Task code_task(std::span<const Function> functions, size_t asked) {
+Task code_task(std::span<const Function> functions, std::span<const size_t> all_asked, size_t asked) {
   const Function& original = functions[asked];
   const std::string twin =
       "# The twin of " + original.name + ": the same steps.\ndef " + original.name + "_twin(value):\n";
@@ -75,10 +77,13 @@ Task code_task(std::span<const Function> functions, size_t asked) {
   task.family = "code";
   task.skill = Skill::structure;
   task.prompt = task.floor_prompt = kHead;
-  for (const Function& function : functions) {
-    const std::string text = function.text();
+  size_t in_floor = 0;
+  for (size_t i = 0; i < functions.size(); ++i) {
+    const std::string text = functions[i].text();
     task.prompt += text;
-    if (&function != &original) task.floor_prompt += text;
+    if (in_floor == kFloorFunctions || std::ranges::find(all_asked, i) != all_asked.end()) continue;
+    task.floor_prompt += text;
+    ++in_floor;
   }
   task.prompt += twin;
   task.floor_prompt += twin;
@@ -97,18 +102,21 @@ std::vector<Task> make_code(const TaskPlan& plan) {
     const std::vector<Function> functions =
         draw_functions(draws_for(plan, "functions", group.index), group.length_tokens / kFewestTokensPerFunction + 1);
     SplitMix random = draws_for(plan, "code", group.index);
-    const std::vector<size_t> quarters = pick(kGroupTasks, kGroupTasks, random);
-    std::vector<double> shares;  // where in its quarter each task's function stands
-    for (uint32_t i = 0; i < kGroupTasks; ++i) shares.push_back(static_cast<double>(random.below(1000)) / 1000);
+    const size_t parts = std::max(group.tasks, kGroupTasks);
+    const std::vector<size_t> part = pick(parts, parts, random);
+    std::vector<double> shares;  // where in its part of the file each task's function stands
+    for (size_t i = 0; i < parts; ++i) shares.push_back(static_cast<double>(random.below(1000)) / 1000);
     append(tasks, fitted(plan, group.length_tokens, functions.size(), [&](size_t count) {
              std::vector<Task> made;
-             if (count < kGroupTasks) return made;  // too short to hide a function among others
+             if (count < parts) return made;  // too short to hide a function among others
+             std::vector<size_t> asked;
              for (size_t i = 0; i < group.tasks; ++i) {
-               const size_t from = quarters[i] * count / kGroupTasks, to = (quarters[i] + 1) * count / kGroupTasks;
-               const size_t asked = from + static_cast<size_t>(shares[i] * static_cast<double>(to - from));
-               Task task = code_task(std::span(functions).first(count), asked);
-               task.id = "code-" + std::to_string(group.length_tokens) + "-" + std::to_string(group.first + i);
-               task.length_tokens = group.length_tokens;
+               const size_t from = part[i] * count / parts, to = (part[i] + 1) * count / parts;
+               asked.push_back(from + static_cast<size_t>(shares[i] * static_cast<double>(to - from)));
+             }
+             for (size_t i = 0; i < group.tasks; ++i) {
+               Task task = code_task(std::span(functions).first(count), asked, asked[i]);
+               put_in_group(task, group, i);
                made.push_back(std::move(task));
              }
              return made;

@@ -2,6 +2,7 @@
 // filler, word for word, so that the prefix cache serves what stands before the needle.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "eval/family.h"
@@ -11,10 +12,11 @@
 namespace kvarto {
 namespace {
 
-constexpr double kDepths[] = {0, 0.25, 0.5, 0.75, 1};
+constexpr double kDepths[] = {0, 1, 0.5, 0.25, 0.75};
+constexpr size_t kRowDepths = 3;  // the first of kDepths: a row where tasks are few
 constexpr uint32_t kFewestTokens = 256;
-// Tasks per depth of the longest length, of its half and so on: together some twelve contexts of prompt tokens.
-constexpr uint32_t kCopies[] = {1, 1, 2, 3};
+// Tasks per depth of the longest length, of its half and so on: together some ten contexts of prompt tokens.
+constexpr uint32_t kCopies[] = {1, 1, 1, 2};
 
 struct Cell {
   uint32_t length = 0;
@@ -32,29 +34,27 @@ std::vector<uint32_t> lengths_of(uint32_t context) {
   return lengths;
 }
 
-// At most `samples` tasks: all cells with their copies where that is enough, else one task per cell, else a cell here
-// and there of the whole map.
+// At most `samples` tasks: all cells with their copies where that is enough, else one task per cell. Where not even
+// that, rows of both ends and the middle, the longest first, then what stands between. By length, then by depth.
 std::vector<Cell> cells_of(const TaskPlan& plan) {
-  std::vector<Cell> cells;
   const std::vector<uint32_t> lengths = lengths_of(plan.context_tokens);
+  std::vector<Cell> cells;
   uint32_t tasks = 0;
-  for (size_t i = lengths.size(); i-- > 0;) {
-    for (const double depth : kDepths) {
-      cells.push_back({lengths[i], depth, kCopies[i]});
-      tasks += kCopies[i];
+  const auto add_depths = [&](size_t from, size_t to) {
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      for (size_t depth = from; depth < to; ++depth) {
+        cells.push_back({lengths[i], kDepths[depth], kCopies[i]});
+        tasks += kCopies[i];
+      }
     }
-  }
-  if (plan.samples >= tasks) {
-    for (Cell& cell : cells) cell.copies *= plan.samples / tasks;
-    return cells;
-  }
-  std::vector<Cell> chosen;
-  const size_t count = std::min<size_t>(plan.samples, cells.size());
-  for (size_t i = 0; i < count; ++i) {
-    chosen.push_back(cells[i * cells.size() / count]);
-    chosen.back().copies = 1;
-  }
-  return chosen;
+  };
+  add_depths(0, kRowDepths);
+  add_depths(kRowDepths, std::size(kDepths));
+  const uint32_t rounds = plan.samples / tasks;
+  cells.resize(std::min<size_t>(plan.samples, cells.size()));
+  for (Cell& cell : cells) cell.copies = rounds > 0 ? cell.copies * rounds : 1;
+  std::ranges::sort(cells, {}, [](const Cell& cell) { return std::pair(cell.length, cell.depth); });
+  return cells;
 }
 
 struct Needle {

@@ -83,8 +83,9 @@ Task sums_task(SplitMix random, const Story& story) {
   Task task;
   task.family = "sums";
   task.skill = Skill::reasoning;
-  task.prompt = std::string(kHead) + "Question: " + filled(story.told, word) + " " + asked;
-  task.floor_prompt = std::string(kHead) + "Question: " + asked;
+  task.prompt = task.floor_prompt = kHead;
+  task.prompt += "Question: " + filled(story.told, word) + " " + asked;
+  task.floor_prompt += "Question: " + asked;
   task.answer = " " + *answer + "\n";
   task.judge = Judge::last_number;
   task.max_tokens = 40;

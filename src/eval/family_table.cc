@@ -1,5 +1,6 @@
-// A table of sixteen words with a number each; one is asked for.
+// A table of sixteen words with a number each; one is asked for. Four tasks share their table.
 #include <string>
+#include <utility>
 
 #include "eval/family.h"
 #include "eval/words.h"
@@ -49,10 +50,14 @@ Task table_task(SplitMix random, size_t asked) {
 std::vector<Task> make_table(const TaskPlan& plan) {
   std::vector<Task> tasks;
   Deck deck(kRows, draws_for(plan, "table rows", 0));
-  for (uint32_t i = 0; i < plan.samples; ++i) {
-    Task task = table_task(draws_for(plan, "table", i), deck.deal());
-    task.id = "table-" + std::to_string(i);
-    append(tasks, fitted(plan, plan.context_tokens, 0, [&](size_t) { return std::vector<Task>{task}; }));
+  for (const TaskGroup& group : groups_of(plan.samples, 0)) {
+    std::vector<Task> made;
+    for (size_t i = 0; i < group.tasks; ++i) {
+      Task task = table_task(draws_for(plan, "table", group.index), deck.deal());
+      put_in_group(task, group, i);
+      made.push_back(std::move(task));
+    }
+    append(tasks, fitted(plan, plan.context_tokens, 0, [&](size_t) { return made; }));
   }
   return tasks;
 }

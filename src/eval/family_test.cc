@@ -69,13 +69,47 @@ TEST(Groups, HoldAllTasksOnce) {
     EXPECT_EQ(group.index, index++);
     EXPECT_EQ(group.first, next);
     EXPECT_GE(group.tasks, 1u);
-    EXPECT_LE(group.tasks, 4u);
+    EXPECT_LE(group.tasks, group.length_tokens == 8192 ? 8u : 4u);
     next += group.tasks;
     if (group.length_tokens == 8192) long_tasks += group.tasks;
   }
   EXPECT_EQ(next, 23u);
   EXPECT_EQ(long_tasks, 5u);
   EXPECT_TRUE(groups_of(0, 100).empty());
+}
+
+TEST(Groups, ASixthOfShortTasksIsLongWhereTheContextIs) {
+  TaskPlan plan;
+  plan.context_tokens = 4096;
+  plan.samples = 48;
+  const std::vector<TaskGroup> groups = short_groups_with_long_ones(plan, 4);
+  ASSERT_EQ(groups.size(), 11u);  // ten of four, one of eight
+  for (uint32_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(groups[i].index, i);
+    EXPECT_EQ(groups[i].first, 4 * i);
+    EXPECT_EQ(groups[i].tasks, 4u);
+    EXPECT_EQ(groups[i].length_tokens, 0u);
+  }
+  EXPECT_EQ(groups[10].index, 10u);
+  EXPECT_EQ(groups[10].first, 40u);
+  EXPECT_EQ(groups[10].tasks, 8u);
+  EXPECT_EQ(groups[10].length_tokens, 4096u);
+  plan.context_tokens = 1024;
+  EXPECT_EQ(short_groups_with_long_ones(plan, 1).size(), 48u);
+}
+
+TEST(Groups, NameTheirTasks) {
+  Task task;
+  task.family = "facts";
+  put_in_group(task, {.index = 10, .first = 40, .tasks = 8, .length_tokens = 4096}, 3);
+  EXPECT_EQ(task.id, "facts-4096-43");
+  EXPECT_EQ(task.group, "facts-10");
+  EXPECT_EQ(task.length_tokens, 4096u);
+  Task alone;
+  alone.family = "variables";
+  put_in_group(alone, {.index = 7, .first = 7, .tasks = 1, .length_tokens = 0}, 0);
+  EXPECT_EQ(alone.id, "variables-7");
+  EXPECT_EQ(alone.group, "");
 }
 
 TEST(Fitted, TakesAsManyPiecesAsFitWithAnswerAndSpareTokens) {

@@ -1,5 +1,7 @@
 // A tool call as one line of JSON: the request names a person, whose record holds what the call needs. Filler stands
-// between the records, as much as the length allows. Four tasks share their records.
+// between the records, as much as the length allows. Tasks of a group share their records, and what is before the
+// question of their floors: no filler, and none of the records that they ask for.
+#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,7 +12,8 @@
 namespace kvarto {
 namespace {
 
-constexpr size_t kRecords = 12, kTools = 4;
+constexpr size_t kRecords = 8, kTools = 4;
+static_assert(kRecords >= kMostGroupTasks);
 constexpr std::string_view kHead =
     "Tools:\n"
     "send_parcel(customer_id, city, weight_kg)\n"
@@ -90,30 +93,22 @@ std::vector<Record> draw_records(SplitMix& random) {
   return records;
 }
 
-// The records with `pieces` of filler, spread evenly behind them as notes; one record may be left out.
-std::string text_of(const std::vector<Record>& records, std::span<const std::string> pieces, const Record* left_out) {
-  std::string text;
-  size_t next = 0;
-  for (size_t i = 0; i < records.size(); ++i) {
-    if (&records[i] != left_out) text += line_of(records[i]);
-    const size_t end = pieces.size() * (i + 1) / records.size();
-    if (next == end) continue;
-    text += "Note:";
-    for (; next < end; ++next) text += " " + pieces[next];
-    text += "\n";
-  }
-  return text;
-}
-
-Task tool_call_task(const std::vector<Record>& records, std::span<const std::string> pieces,
-                    const ToolRequest& request) {
+Task tool_call_task(const std::vector<Record>& records, std::span<const std::string> notes,
+                    std::span<const ToolRequest> requests, const ToolRequest& request) {
   const Record& who = records[request.record];
   const std::string asked = "Request: " + request.text + "\nCall:";
   Task task;
   task.family = "tool-call";
   task.skill = Skill::structure;
-  task.prompt = std::string(kHead) + text_of(records, pieces, nullptr) + asked;
-  task.floor_prompt = std::string(kHead) + text_of(records, pieces, &who) + asked;
+  task.floor_prompt = kHead;
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < records.size(); ++i) {
+    lines.push_back(line_of(records[i]));
+    const bool left_out = std::ranges::find(requests, i, &ToolRequest::record) != requests.end();
+    if (!left_out) task.floor_prompt += lines.back();
+  }
+  task.prompt = std::string(kHead) + among_filler(lines, notes, "Note:") + asked;
+  task.floor_prompt += asked;
   task.answer = " {\"tool\": " + in_quotes(request.tool) + ", \"arguments\": {\"customer_id\": " + who.id + ", " +
                 request.arguments + "}}\n";
   task.judge = Judge::json;
@@ -122,34 +117,25 @@ Task tool_call_task(const std::vector<Record>& records, std::span<const std::str
   return task;
 }
 
-std::vector<std::string> draw_notes(SplitMix random, size_t count) {
-  Filler filler(random);
-  std::vector<std::string> notes(count);
-  for (std::string& note : notes) note = filler.next();
-  return notes;
-}
-
 }  // namespace
 
 std::vector<Task> make_tool_call(const TaskPlan& plan) {
   std::vector<Task> tasks;
-  Deck people(kRecords, draws_for(plan, "records asked for", 0)), tools(kTools, draws_for(plan, "tools", 0));
+  Deck tools(kTools, draws_for(plan, "tools", 0));
   for (const TaskGroup& group : groups_with_long_ones(plan)) {
     SplitMix random = draws_for(plan, "tool-call", group.index);
     const std::vector<Record> records = draw_records(random);
     const std::vector<std::string> notes =
-        draw_notes(draws_for(plan, "notes", group.index), group.length_tokens / kFewestTokensPerPiece);
+        filler_sentences(draws_for(plan, "notes", group.index), group.length_tokens / kFewestTokensPerPiece);
     std::vector<ToolRequest> requests;
-    for (uint32_t i = 0; i < group.tasks; ++i) {
-      const size_t record = people.deal();
+    for (const size_t record : pick(group.tasks, kRecords, random)) {
       requests.push_back(draw_request(tools.deal(), record, records[record], random));
     }
     append(tasks, fitted(plan, group.length_tokens, notes.size(), [&](size_t count) {
              std::vector<Task> made;
              for (size_t i = 0; i < requests.size(); ++i) {
-               Task task = tool_call_task(records, std::span(notes).first(count), requests[i]);
-               task.id = "tool-call-" + std::to_string(group.length_tokens) + "-" + std::to_string(group.first + i);
-               task.length_tokens = group.length_tokens;
+               Task task = tool_call_task(records, std::span(notes).first(count), requests, requests[i]);
+               put_in_group(task, group, i);
                made.push_back(std::move(task));
              }
              return made;

@@ -1,5 +1,6 @@
 #include "eval/haystack.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -16,14 +17,14 @@ constexpr std::string_view kHead =
     "Answer: 2716\n"
     "Text:";
 
-std::string text_of(std::span<const std::string> pieces, std::span<const HiddenCode> hidden,
-                    const HiddenCode* left_out) {
+constexpr size_t kFloorPieces = 4;  // who knows nothing knows no more behind a long text
+
+std::string text_of(std::span<const std::string> pieces, std::span<const HiddenCode> hidden) {
   std::string text;
   size_t next = 0;
   for (size_t piece = 0; piece <= pieces.size(); ++piece) {
     for (; next < hidden.size() && hidden[next].at <= piece; ++next) {
-      const HiddenCode& code = hidden[next];
-      if (&code != left_out) text += " The access code of the " + code.thing + " is " + code.number + ".";
+      text += " The access code of the " + hidden[next].thing + " is " + hidden[next].number + ".";
     }
     if (piece < pieces.size()) text += pieces[piece];
   }
@@ -60,8 +61,8 @@ Task haystack_task(std::span<const std::string> pieces, std::span<const HiddenCo
   const std::string question = "\nQuestion: What is the access code of the " + hidden[asked].thing + "?\nAnswer:";
   Task task;
   task.skill = Skill::retrieval;
-  task.prompt = std::string(kHead) + text_of(pieces, hidden, nullptr) + question;
-  task.floor_prompt = std::string(kHead) + text_of(pieces, hidden, &hidden[asked]) + question;
+  task.prompt = std::string(kHead) + text_of(pieces, hidden) + question;
+  task.floor_prompt = std::string(kHead) + text_of(pieces.first(std::min(kFloorPieces, pieces.size())), {}) + question;
   task.answer = " " + hidden[asked].number + "\n";
   task.judge = Judge::first_line;
   task.max_tokens = 12;

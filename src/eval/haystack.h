@@ -22,8 +22,8 @@ HiddenCode draw_hidden_code(SplitMix& random);
 // The edge between two pieces that is nearest to `share` of their bytes.
 size_t edge_at(std::span<const std::string> pieces, double share);
 
-// Prompt, floor (without the fact that is asked for), answer, how it is judged. `hidden` in ascending order of `at`;
-// hidden[asked] is asked for.
+// Prompt, floor (the question behind a few sentences without codes), answer, how it is judged. `hidden` in ascending
+// order of `at`; hidden[asked] is asked for.
 Task haystack_task(std::span<const std::string> pieces, std::span<const HiddenCode> hidden, size_t asked);
 
 }  // namespace kvarto

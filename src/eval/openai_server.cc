@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "format/printable.h"
 #include "text/json_text.h"
@@ -16,7 +17,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxReply = size_t{16} << 20;
 constexpr size_t kLongestMessage = 200;
-constexpr int kOk = 200, kUnauthorized = 401, kForbidden = 403, kNotFound = 404;
+constexpr int kOk = 200, kUnauthorized = 401, kForbidden = 403, kNotFound = 404, kTooMany = 429, kNotImplemented = 501;
+constexpr double kLongestRetryAfter = 1e9;
 
 std::chrono::milliseconds in_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::max(1.0, seconds * 1000)));
@@ -42,6 +44,14 @@ std::string message_of(const Json& error) {
   return printable(has_one ? message->get<std::string>() : error.dump(-1, ' ', true), kLongestMessage);
 }
 
+// Where a redirect leads; empty: nowhere.
+std::string target_of(const HttpReply& reply) {
+  const std::string* const location = reply.header("Location");
+  if (location == nullptr) return {};
+  const Result<Url> target = resolve_location(reply.url, *location);
+  return target ? shown(*target) : std::string();
+}
+
 }  // namespace
 
 std::string error_line(std::string_view body) {
@@ -56,7 +66,25 @@ std::string error_line(std::string_view body) {
 
 double retry_after_s(const HttpReply& reply) {
   const std::string* value = reply.header("Retry-After");
-  return value == nullptr ? 0 : std::max(0.0, std::strtod(value->c_str(), nullptr));
+  return value == nullptr ? 0 : std::min(kLongestRetryAfter, std::max(0.0, std::strtod(value->c_str(), nullptr)));
+}
+
+BodySink whole_body(std::string where, size_t max_bytes, std::function<bool()> ended, std::string& text) {
+  BodySink sink;
+  sink.data = [where = std::move(where), max_bytes, ended = std::move(ended), &text](std::string_view bytes) -> Status {
+    if (ended()) return fail(ErrorCode::network, where + ": the reply was not whole in time");
+    if (bytes.size() > max_bytes - text.size()) {
+      return fail(ErrorCode::corrupt, where + ": a reply longer than " + std::to_string(max_bytes >> 20) + " MiB");
+    }
+    text += bytes;
+    return {};
+  };
+  return sink;
+}
+
+std::string with_question(const Error& error, std::string_view question) {
+  const bool has_remedy = error.message.find("; ") != std::string::npos;  // no URL holds a space
+  return has_remedy ? error.message : error.message + "; " + std::string(question);
 }
 
 OpenAiServer::OpenAiServer(Url base, const OpenAiOptions& options) : base_(std::move(base)) {
@@ -84,23 +112,39 @@ HttpRequest OpenAiServer::request(const std::string& path, std::optional<std::st
 }
 
 Result<std::string> OpenAiServer::ask(const std::string& path, std::optional<std::string> body) const {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + http_.idle_limit;
+  const auto cancelled = [this] { return http_.cancelled && http_.cancelled(); };
+  HttpClientOptions options = http_;
+  options.cancelled = [&] { return cancelled() || Clock::now() >= end; };
   std::string text;
-  const Result<HttpReply> reply = HttpClient(http_).get(request(path, std::move(body)), kMaxReply, text);
-  if (!reply && http_.cancelled && http_.cancelled()) return fail(ErrorCode::cancelled, "ended on request");
-  if (!reply) return fail(reply.error().code, reply.error().message + "; is the server running and --url right?");
-  if (reply->status != kOk) return tl::unexpected<Error>(refusal(path, reply->status, reply->error_text));
+  const BodySink sink = whole_body(shown_url() + path, kMaxReply, options.cancelled, text);
+  const Result<HttpReply> reply = HttpClient(options).send(request(path, std::move(body)), sink);
+  if (!reply && cancelled()) return fail(ErrorCode::cancelled, "ended on request");
+  if (!reply) return fail(reply.error().code, with_question(reply.error(), "is the server running and --url right?"));
+  if (reply->status != kOk) return tl::unexpected<Error>(refusal(path, *reply));
   return text;
 }
 
-Error OpenAiServer::refusal(const std::string& path, int status, std::string_view text) const {
+Error OpenAiServer::refusal(const std::string& path, const HttpReply& reply) const {
   const std::string where = shown_url() + path;
+  const int status = reply.status;
   if (status == kUnauthorized || status == kForbidden) {
     const bool given = !authorization_.empty();
     return {ErrorCode::network, where + (given ? " does not accept this key; give another with --api-key"
                                                : " wants a key; give it with --api-key")};
   }
-  const ErrorCode code = status == kNotFound ? ErrorCode::not_found : ErrorCode::network;
-  return {code, where + " answers " + std::to_string(status) + ": " + error_line(text)};
+  std::string message = where + " answers " + std::to_string(status);
+  if (status / 100 == 3) {
+    // Not followed: a key is for the server that it was given for, and a POST would come out as a GET.
+    if (const std::string target = target_of(reply); !target.empty()) message += " and points to " + target;
+    return {ErrorCode::network, message + "; give --url the address of the server itself"};
+  }
+  if (const std::string line = error_line(reply.error_text); !line.empty()) message += ": " + line;
+  if (status == kNotFound) return {ErrorCode::not_found, message};
+  if (status == kNotImplemented) return {ErrorCode::unsupported, message};
+  const bool this_alone = status / 100 == 4 && status != kTooMany;
+  return {this_alone ? ErrorCode::invalid_argument : ErrorCode::network, message};
 }
 
 Status OpenAiServer::choose_model(const std::string& wanted) {

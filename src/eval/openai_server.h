@@ -3,6 +3,7 @@
 // once found; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -15,10 +16,10 @@
 namespace kvarto {
 
 struct OpenAiOptions {
-  std::string url;           // with or without /v1
-  std::string model = {};    // empty: the first one it has
-  std::string api_key = {};  // empty: none
-  double timeout_s = 600;
+  std::string url;                       // with or without /v1
+  std::string model = {};                // empty: the first one it has
+  std::string api_key = {};              // empty: none
+  double timeout_s = 600;                // of a whole exchange by ask(); of each wait of http()
   std::function<bool()> cancelled = {};  // ends waits; the thread that waits asks
 };
 
@@ -28,15 +29,16 @@ class OpenAiServer {
   static Result<OpenAiServer> find(const OpenAiOptions& options);
 
   const std::string& model() const { return model_; }
-  std::string shown_url() const { return shown(base_); }  // ends in '/'
+  std::string shown_url() const { return shown(base_); }  // ends in '/'; the same however the address was written
   const HttpClientOptions& http() const { return http_; }
 
   // `path` without '/' in front. No body: GET.
   HttpRequest request(const std::string& path, std::optional<std::string> body) const;
   // On a connection of its own: the body of a reply of status 200; others are refusals.
   Result<std::string> ask(const std::string& path, std::optional<std::string> body) const;
-  // What a reply of another status than 200 means, and what to do; `text`: its body, or the start of it.
-  Error refusal(const std::string& path, int status, std::string_view text) const;
+  // What a reply of another status than 200 means, and what to do. Of code invalid_argument where the server refuses
+  // this request alone and may take others.
+  Error refusal(const std::string& path, const HttpReply& reply) const;
 
   // Tokens of a text: by a POST to `tokenize` (vLLM's and llama-server's forms), else by what a request of one token to
   // `v1/completions` or, as a message, `v1/chat/completions` is billed for.
@@ -56,7 +58,12 @@ class OpenAiServer {
 
 // The message of an error reply in one line: OpenAI's envelope, or the start of whatever it is.
 std::string error_line(std::string_view body);
-// The number of a Retry-After header, 0 without one; dates are not read.
+// The number of a Retry-After header, a billion at most, 0 without one; dates are not read.
 double retry_after_s(const HttpReply& reply);
+// A whole body appended to `text`: errors name `where` when it is longer than `max_bytes`, and when `ended` says so
+// between two pieces, since who sends bit by bit is never waited for. `text` outlives it.
+BodySink whole_body(std::string where, size_t max_bytes, std::function<bool()> ended, std::string& text);
+// With a question behind it, unless the error says itself what to do.
+std::string with_question(const Error& error, std::string_view question);
 
 }  // namespace kvarto

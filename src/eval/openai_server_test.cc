@@ -32,8 +32,29 @@ TEST(RetryAfter, IsANumberOfSeconds) {
   EXPECT_EQ(of("7"), 7);
   EXPECT_EQ(of("-3"), 0);
   EXPECT_EQ(of("nan"), 0);
+  EXPECT_EQ(of("1e300"), 1e9);
+  EXPECT_EQ(of("inf"), 1e9);
   EXPECT_EQ(of("Wed, 21 Oct 2026 07:28:00 GMT"), 0);
   EXPECT_EQ(retry_after_s(HttpReply()), 0);
+}
+
+TEST(WithQuestion, OnlyWhereThereIsNoRemedyYet) {
+  EXPECT_EQ(with_question({ErrorCode::network, "http://a/;b: closed"}, "is it up?"), "http://a/;b: closed; is it up?");
+  EXPECT_EQ(with_question({ErrorCode::network, "http://a/: shut; open it"}, "is it up?"), "http://a/: shut; open it");
+}
+
+TEST(WholeBody, EndsWhereItShould) {
+  std::string text;
+  bool ended = false;
+  const BodySink sink = whole_body(
+      "URL", size_t{1} << 20, [&] { return ended; }, text);
+  EXPECT_TRUE(sink.data("ab"));
+  EXPECT_TRUE(sink.data("c"));
+  EXPECT_EQ(text, "abc");
+  EXPECT_TRUE(sink.data(std::string((size_t{1} << 20) - 3, 'x')));
+  EXPECT_EQ(sink.data("y").error().message, "URL: a reply longer than 1 MiB");
+  ended = true;
+  EXPECT_EQ(sink.data("").error().code, ErrorCode::network);
 }
 
 class FoundOn : public testing::Test {
@@ -92,7 +113,34 @@ TEST_F(FoundOn, SaysWhatIsWrong) {
   EXPECT_EQ(error(403, "", {.url = "", .model = {}, .api_key = "k"}),
             "URL/v1/models does not accept this key; give another with --api-key");
   EXPECT_EQ(error(500, R"({"error": "fell over"})"), "URL/v1/models answers 500: fell over");
+  EXPECT_EQ(error(500, ""), "URL/v1/models answers 500");
   EXPECT_NE(OpenAiServer::find({.url = "ftp://x"}).error().message.find("--url"), std::string::npos);
+}
+
+TEST_F(FoundOn, TellsWhetherOneRequestIsRefusedOrAll) {
+  const Result<OpenAiServer> server = find(200, R"({"data": [{"id": "m"}]})");
+  ASSERT_TRUE(server);
+  const auto code = [&](int status) {
+    HttpReply reply;
+    reply.status = status;
+    reply.error_text = "no";
+    return server->refusal("v1/completions", reply).code;
+  };
+  for (const int status : {400, 405, 413, 422}) EXPECT_EQ(code(status), ErrorCode::invalid_argument) << status;
+  for (const int status : {204, 302, 401, 403, 429, 500, 503}) EXPECT_EQ(code(status), ErrorCode::network) << status;
+  EXPECT_EQ(code(404), ErrorCode::not_found);
+  EXPECT_EQ(code(501), ErrorCode::unsupported);
+}
+
+TEST_F(FoundOn, NamesAnAddressInOneWay) {
+  const std::string models = R"({"data": [{"id": "m"}]})";
+  for (const char* behind : {"", "/", "v1", "v1/", "/v1//"}) {
+    const Result<OpenAiServer> server = find(200, models, {.url = behind});
+    ASSERT_TRUE(server) << behind << server.error().message;
+    EXPECT_EQ(server->shown_url(), url_) << behind;
+    const std::string bare = url_.substr(std::string("http://").size());
+    EXPECT_EQ(OpenAiServer::find({.url = bare + behind})->shown_url(), url_) << behind;
+  }
 }
 
 TEST_F(FoundOn, CountsTokens) {

@@ -14,14 +14,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxFile = size_t{64} << 20, kMaxLine = size_t{1} << 20;
+constexpr size_t kMaxLine = size_t{1} << 20;
 constexpr size_t kMostTasks = 100'000, kLongestId = 200, kMostStops = 16;
 constexpr uint32_t kDefaultTokens = 128, kMostTokens = 4096;
 
 tl::unexpected<Error> wrong(std::string message) { return fail(ErrorCode::invalid_argument, std::move(message)); }
 
 Result<std::string> read_text(const std::string& key, const Json& value) {
-  if (!value.is_string()) return wrong(kvarto::quoted(key) + " is not a text");
+  if (!value.is_string()) return wrong(kvarto::quoted(key) + " is not a text; write it in double quotes");
   std::string text = value.get<std::string>();
   if (text.empty()) return wrong(kvarto::quoted(key) + " is empty; leave it out or fill it");
   return text;
@@ -61,6 +61,15 @@ Result<uint32_t> read_max_tokens(const Json& value) {
   return wrong("\"max_tokens\" is not a whole number from 1 to " + std::to_string(kMostTokens));
 }
 
+// Of white space alone it could be no part of what was asked for.
+Result<std::string> read_answer(const Json& value) {
+  ASSIGN_OR_RETURN(std::string answer, read_text("answer", value));
+  if (answer.find_first_not_of(" \t\r\n\v\f") == std::string::npos) {
+    return wrong("\"answer\" is white space only; leave it out or fill it");
+  }
+  return answer;
+}
+
 Result<std::vector<std::string>> read_stop(const Json& value) {
   if (!value.is_array() || value.size() > kMostStops) {
     return wrong("\"stop\" is not an array of at most " + std::to_string(kMostStops) + " texts");
@@ -78,7 +87,8 @@ Status read_field(const std::string& key, const Json& value, Task& task) {
   } else if (key == "messages") {
     ASSIGN_OR_RETURN(task.messages, read_messages(value));
   } else if (key == "answer") {
-    ASSIGN_OR_RETURN(task.answer, read_text(key, value));
+    ASSIGN_OR_RETURN(task.answer, read_answer(value));
+    task.family = "own";
     task.judge = Judge::contains;
   } else if (key == "id") {
     ASSIGN_OR_RETURN(task.id, read_id(value));
@@ -102,7 +112,7 @@ Result<Task> read_task(std::string_view line) {
   if (!object) return tl::unexpected<Error>(object.error());
   if (!object->is_object()) return wrong("no JSON object; write {\"prompt\": \"...\", \"answer\": \"...\"}");
   Task task;
-  task.family = "own";
+  task.family = "own-agreement";
   task.skill = Skill::own;
   task.judge = Judge::agreement;
   task.max_tokens = kDefaultTokens;
@@ -117,14 +127,13 @@ Result<Task> read_task(std::string_view line) {
 }  // namespace
 
 Result<std::vector<Task>> parse_own_tasks(std::string_view jsonl) {
-  if (jsonl.size() > kMaxFile) return wrong("the file of tasks is longer than 64 MiB; cut it in parts");
   std::vector<Task> tasks;
   std::unordered_map<std::string, size_t> lines;  // of ids
   for (size_t number = 1; !jsonl.empty(); ++number) {
     const std::string_view line = jsonl.substr(0, jsonl.find('\n'));
     jsonl.remove_prefix(std::min(line.size() + 1, jsonl.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = "line " + std::to_string(number) + " of the tasks: ";
+    const std::string where = "line " + std::to_string(number) + ": ";
     Result<Task> task = read_task(line);
     if (!task) return fail(task.error().code, where + task.error().message);
     if (tasks.size() == kMostTasks) return wrong(where + "more than " + std::to_string(kMostTasks) + " tasks");
@@ -135,7 +144,7 @@ Result<std::vector<Task>> parse_own_tasks(std::string_view jsonl) {
     }
     tasks.push_back(std::move(*task));
   }
-  if (tasks.empty()) return wrong("the file of tasks has no task");
+  if (tasks.empty()) return wrong("there is no task; give one a line, such as {\"prompt\": \"...\"}");
   return tasks;
 }
 

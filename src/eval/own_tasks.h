@@ -1,6 +1,7 @@
 // The user's own questions: JSON lines, each an object with "prompt" (text) or "messages" (chat), and optionally
 // "answer" (text that must be in what the model writes), "id", "max_tokens" (1 to 4096, default 128), "stop" (texts).
-// Without an answer a task is judged by agreement with the baseline. Pure functions, any thread.
+// What is measured of all of them is how likely the baseline's text stays; those without an answer are a family of
+// their own. Pure functions, any thread.
 #pragma once
 
 #include <string_view>

@@ -23,7 +23,7 @@ TEST(OwnTasks, FieldsAndTheirDefaults) {
   ASSERT_EQ(good->size(), 2u);
   const Task& first = (*good)[0];
   EXPECT_EQ(first.id, "own-1");
-  EXPECT_EQ(first.family, "own");
+  EXPECT_EQ(first.family, "own-agreement");
   EXPECT_EQ(first.skill, Skill::own);
   EXPECT_EQ(first.prompt, "Capital of France?");
   EXPECT_EQ(first.judge, Judge::agreement);
@@ -33,6 +33,8 @@ TEST(OwnTasks, FieldsAndTheirDefaults) {
   const Task& second = (*good)[1];
   EXPECT_EQ(second.id, "q 1");
   EXPECT_EQ(second.messages, "[{\"role\":\"user\",\"content\":\"h\xc3\xa4\"}]");
+  EXPECT_EQ(second.family, "own");
+  EXPECT_EQ(second.skill, Skill::own);
   EXPECT_EQ(second.answer, "Paris");
   EXPECT_EQ(second.judge, Judge::contains);
   EXPECT_EQ(second.max_tokens, 4096u);
@@ -43,10 +45,10 @@ TEST(OwnTasks, FieldsAndTheirDefaults) {
 TEST(OwnTasks, WhatIsWrongIsNamedWithItsLine) {
   const std::string good = "{\"prompt\": \"a\"}\n";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "has no task"},
-      {" \n\r\n", "has no task"},
-      {good + "[1]", "line 2 of the tasks: no JSON object"},
-      {good + "\n{", "line 3 of the tasks: not JSON"},
+      {"", "there is no task"},
+      {" \n\r\n", "there is no task"},
+      {good + "[1]", "line 2: no JSON object"},
+      {good + "\n{", "line 3: not JSON"},
       {"{}", "neither"},
       {R"({"prompt": "a", "messages": [{"role": "user", "content": "x"}]})", "exclude each other"},
       {R"({"prompt": "a", "prompt": "b"})", "\"prompt\" comes twice"},
@@ -55,7 +57,9 @@ TEST(OwnTasks, WhatIsWrongIsNamedWithItsLine) {
       {R"({"prompt": null})", "\"prompt\" is not a text"},
       {R"({"prompt": ""})", "\"prompt\" is empty"},
       {R"({"prompt": "a", "answer": ""})", "\"answer\" is empty"},
+      {R"({"prompt": "a", "answer": " \n\t"})", "\"answer\" is white space only"},
       {R"({"prompt": "a", "answer": ["b"]})", "\"answer\" is not a text"},
+      {R"({"prompt": "a", "answer": 42})", "\"answer\" is not a text; write it in double quotes"},
       {R"({"prompt": "a", "id": 7})", "\"id\" is not a text"},
       {R"({"prompt": "a", "id": "x\ny"})", "control characters"},
       {"{\"prompt\": \"a\", \"id\": \"" + std::string(201, 'i') + "\"}", "200 bytes"},
@@ -72,9 +76,9 @@ TEST(OwnTasks, WhatIsWrongIsNamedWithItsLine) {
       {R"({"messages": [{"role": "user"}]})", "\"content\" is missing"},
       {R"({"messages": [{"role": 1, "content": "x"}]})", "\"role\" is missing or not a text"},
       {R"({"messages": [{"role": "user", "content": "x", "name": "y"}]})", "the key \"name\""},
-      {good + "{\"prompt\": \"\xff\"}", "line 2 of the tasks: no UTF-8 at byte 12"},
+      {good + "{\"prompt\": \"\xff\"}", "line 2: no UTF-8 at byte 12"},
       {"{\"prompt\": \"a\", \"id\": \"x\"}\n{\"prompt\": \"b\", \"id\": \"x\"}",
-       "line 2 of the tasks: the id \"x\" is that of line 1"},
+       "line 2: the id \"x\" is that of line 1"},
       {"{\"prompt\": \"a\", \"id\": \"own-2\"}\n{\"prompt\": \"b\"}", "the id \"own-2\" is that of line 1"},
       {"{\"prompt\": " + std::string(100, '[') + std::string(100, ']') + "}", "deeper than 64"},
   };
@@ -89,12 +93,11 @@ TEST(OwnTasks, SizesHaveBounds) {
   const std::string head = "{\"prompt\": \"", tail = "\"}";
   const std::string longest = head + std::string((size_t{1} << 20) - head.size() - tail.size(), 'x') + tail;
   EXPECT_EQ(refusal(longest), "");
-  EXPECT_NE(refusal(longest + " ").find("line 1 of the tasks: longer than 1 MiB"), std::string::npos);
+  EXPECT_NE(refusal(longest + " ").find("line 1: longer than 1 MiB"), std::string::npos);
   std::string many;
   for (int i = 0; i < 100'000; ++i) many += "{\"prompt\":\"a\"}\n";
   EXPECT_EQ(refusal(many), "");
-  EXPECT_NE(refusal(many + "{\"prompt\":\"a\"}").find("line 100001 of the tasks: more than 100000"), std::string::npos);
-  EXPECT_NE(refusal(std::string((size_t{64} << 20) + 1, '\n')).find("64 MiB"), std::string::npos);
+  EXPECT_NE(refusal(many + "{\"prompt\":\"a\"}").find("line 100001: more than 100000"), std::string::npos);
 }
 
 RC_GTEST_PROP(OwnTasks, BytesOfAnyKindAreATaskOrAnError, (const std::vector<uint8_t>& bytes)) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "format/printable.h"
 #include "text/json_text.h"
 
@@ -32,17 +33,21 @@ Json number_json(double value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-double number_from(const Json& json) {
-  if (!json.is_string()) return json.get<double>();
+Result<double> number_from(const Json& json) {
+  if (json.is_number()) return json.get<double>();
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  const auto word = json.get<std::string>();
-  return word == "inf" ? kInf : word == "-inf" ? -kInf : std::numeric_limits<double>::quiet_NaN();
+  if (json == "inf") return kInf;
+  if (json == "-inf") return -kInf;
+  if (json == "nan") return std::numeric_limits<double>::quiet_NaN();
+  return damaged("a number is none");
 }
 
 Json optional_json(const std::optional<double>& value) { return value ? number_json(*value) : Json(); }
 
-std::optional<double> optional_from(const Json& json) {
-  return json.is_null() ? std::nullopt : std::optional<double>(number_from(json));
+Result<std::optional<double>> optional_from(const Json& json) {
+  if (json.is_null()) return std::optional<double>();
+  ASSIGN_OR_RETURN(const double value, number_from(json));
+  return std::optional<double>(value);
 }
 
 template <typename T>
@@ -53,11 +58,33 @@ Json numbers_json(const std::vector<T>& values) {
 }
 
 template <typename T>
-std::vector<T> numbers_from(const Json& array) {
+Result<std::vector<T>> numbers_from(const Json& array) {
+  if (!array.is_array()) return damaged("numbers are no array");
   std::vector<T> values;
   values.reserve(array.size());
-  for (const Json& value : array) values.push_back(static_cast<T>(number_from(value)));
+  for (const Json& json : array) {
+    ASSIGN_OR_RETURN(const double value, number_from(json));
+    if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<T>::max()}) {
+      return damaged("the number " + dump(json) + " is too large");
+    }
+    values.push_back(static_cast<T>(value));
+  }
   return values;
+}
+
+// A whole number that T holds.
+template <typename T>
+Result<T> whole_from(const Json& json) {
+  if (!json.is_number_unsigned() || !std::in_range<T>(json.get<uint64_t>())) {
+    return damaged("a count is " + printable(dump(json), 40));
+  }
+  return static_cast<T>(json.get<uint64_t>());
+}
+
+Result<double> duration_from(const Json& json) {
+  ASSIGN_OR_RETURN(const double value, number_from(json));
+  if (!std::isfinite(value) || value < 0) return damaged("a time is " + printable(dump(json), 40));
+  return value;
 }
 
 // --- lines
@@ -66,6 +93,10 @@ Json facts_json(const RunFacts& facts) {
   Json texts = Json::array();
   for (const RunFacts::Text& text : facts.texts) {
     texts.push_back({{"name", text.name}, {"sha256", text.sha256}, {"tokens", text.tokens}});
+  }
+  Json servers = Json::array();
+  for (const RunFacts::Server& server : facts.servers) {
+    servers.push_back({{"url", server.url}, {"model", server.model}, {"echoes", server.echoes}});
   }
   return {{"model", facts.model},
           {"fingerprint", facts.fingerprint},
@@ -79,9 +110,11 @@ Json facts_json(const RunFacts& facts) {
           {"context_tokens", facts.context_tokens},
           {"samples", facts.samples},
           {"settings", facts.settings},
+          {"servers", std::move(servers)},
           {"noise_floor", facts.noise_floor ? Json(*facts.noise_floor) : Json(nullptr)},
           {"families", facts.families},
           {"texts", std::move(texts)},
+          {"tasks_sha256", facts.tasks_sha256},
           {"own_tasks_sha256", facts.own_tasks_sha256},
           {"program", facts.program}};
 }
@@ -96,43 +129,77 @@ Json text_json(size_t setting, const TextRecord& record) {
           {"same_top", same_top}};
 }
 
-TextRecord text_from(const Json& json) {
-  TextRecord record{.text = json.at("text").get<uint32_t>(),
-                    .nll = numbers_from<float>(json.at("nll")),
-                    .divergence = numbers_from<double>(json.at("divergence")),
-                    .same_top = {}};
-  for (const char same : json.at("same_top").get<std::string>()) record.same_top.push_back(same == '1' ? 1 : 0);
+Result<TextRecord> text_from(const Json& json) {
+  TextRecord record;
+  ASSIGN_OR_RETURN(record.text, whole_from<uint32_t>(json.at("text")));
+  ASSIGN_OR_RETURN(record.nll, numbers_from<float>(json.at("nll")));
+  ASSIGN_OR_RETURN(record.divergence, numbers_from<double>(json.at("divergence")));
+  for (const char same : json.at("same_top").get<std::string>()) {
+    if (same != '0' && same != '1') return damaged("\"same_top\" has more than 0 and 1");
+    record.same_top.push_back(same == '1' ? 1 : 0);
+  }
   return record;
+}
+
+Json rows_json(size_t setting, uint32_t text, const std::string& sha256) {
+  return {{"setting", setting}, {"rows_of_text", text}, {"sha256", sha256}};
 }
 
 Json task_json(size_t setting, const TaskRecord& record) {
   return {{"setting", setting},
           {"task", record.id},
           {"family", record.family},
+          {"group", record.group},
           {"skill", skill_name(record.skill)},
           {"length_tokens", record.length_tokens},
           {"depth", optional_json(record.depth)},
           {"nll", optional_json(record.nll)},
           {"answer_tokens", record.answer_tokens},
           {"floor_nll", optional_json(record.floor_nll)},
+          {"agreement", record.agreement},
           {"right", record.right},
-          {"wrote", record.text}};
+          {"wrote", record.text},
+          {"failed", record.failed}};
 }
 
 Result<TaskRecord> task_from(const Json& json) {
   const auto named = json.at("skill").get<std::string>();
   const auto* const skill = std::ranges::find(kSkills, std::string_view(named), skill_name);
   if (skill == std::end(kSkills)) return damaged("there is no skill " + kvarto::quoted(named));
-  return TaskRecord{.id = json.at("task").get<std::string>(),
-                    .family = json.at("family").get<std::string>(),
-                    .skill = *skill,
-                    .length_tokens = json.at("length_tokens").get<uint32_t>(),
-                    .depth = optional_from(json.at("depth")),
-                    .nll = optional_from(json.at("nll")),
-                    .answer_tokens = json.at("answer_tokens").get<uint32_t>(),
-                    .floor_nll = optional_from(json.at("floor_nll")),
-                    .right = json.at("right").get<bool>(),
-                    .text = json.at("wrote").get<std::string>()};
+  TaskRecord record;
+  record.id = json.at("task").get<std::string>();
+  record.family = json.at("family").get<std::string>();
+  record.group = json.at("group").get<std::string>();
+  record.skill = *skill;
+  ASSIGN_OR_RETURN(record.length_tokens, whole_from<uint32_t>(json.at("length_tokens")));
+  ASSIGN_OR_RETURN(record.depth, optional_from(json.at("depth")));
+  ASSIGN_OR_RETURN(record.nll, optional_from(json.at("nll")));
+  ASSIGN_OR_RETURN(record.answer_tokens, whole_from<uint32_t>(json.at("answer_tokens")));
+  ASSIGN_OR_RETURN(record.floor_nll, optional_from(json.at("floor_nll")));
+  if (record.depth && !(*record.depth >= 0 && *record.depth <= 1)) return damaged("a depth is not from 0 to 1");
+  if ((record.nll || record.floor_nll) && record.answer_tokens == 0) return damaged("a likelihood is of no tokens");
+  record.agreement = json.at("agreement").get<bool>();
+  record.right = json.at("right").get<bool>();
+  record.text = json.at("wrote").get<std::string>();
+  record.failed = json.at("failed").get<std::string>();
+  return record;
+}
+
+Json cost_json(size_t setting, const RecordFile::Cost& cost) {
+  return {{"setting", setting},
+          {"kv_bytes_per_token", cost.kv_bytes_per_token},
+          {"text_tokens", cost.text_tokens},
+          {"text_seconds", cost.text_seconds},
+          {"seconds", cost.seconds}};
+}
+
+Result<RecordFile::Cost> cost_from(const Json& json) {
+  RecordFile::Cost cost;
+  ASSIGN_OR_RETURN(cost.kv_bytes_per_token, whole_from<uint64_t>(json.at("kv_bytes_per_token")));
+  ASSIGN_OR_RETURN(cost.text_tokens, whole_from<uint64_t>(json.at("text_tokens")));
+  ASSIGN_OR_RETURN(cost.text_seconds, duration_from(json.at("text_seconds")));
+  ASSIGN_OR_RETURN(cost.seconds, duration_from(json.at("seconds")));
+  return cost;
 }
 
 // --- another run?
@@ -158,11 +225,18 @@ std::string difference(const std::string& name, const Json& there, const Json& h
   return (name.empty() ? "the run" : name) + " is " + shown_value(there) + " there and " + shown_value(here) + " here";
 }
 
+// No figure depends on these.
+constexpr const char* kOfTheMachine[] = {"simd_target", "threads"};
+
 // Both are lines of the file: what became of bytes that are no UTF-8 is the same in both.
 Status same_run(std::string_view there, std::string_view here) {
-  const Result<Json> before = parse_json(there), now = parse_json(here);
+  Result<Json> before = parse_json(there), now = parse_json(here);
   if (!before || !before->is_object() || !before->contains("settings")) {
     return damaged("this is no file of records; give another folder");
+  }
+  for (const char* const name : kOfTheMachine) {
+    before->erase(name);
+    if (now) now->erase(name);
   }
   const std::string found = now ? difference("", *before, *now) : "the run cannot be written";
   if (found.empty()) return {};
@@ -226,16 +300,19 @@ class RecordFile::Lines {
   size_t bytes_ = 0;
 };
 
-RecordFile::RecordFile(const RunFacts& facts) : prompt_tokens_(facts.settings.size()), texts_(facts.texts.size()) {
+RecordFile::RecordFile(const RunFacts& facts) : known_(facts.settings.size()), families_(facts.families) {
   for (const std::string& setting : facts.settings) settings_.push_back({.setting = setting, .texts = {}, .tasks = {}});
+  for (const RunFacts::Text& text : facts.texts) text_tokens_.push_back(text.tokens);
+  for (Known& known : known_) known.texts.resize(facts.texts.size());
 }
 RecordFile::RecordFile(RecordFile&&) noexcept = default;
 RecordFile& RecordFile::operator=(RecordFile&&) noexcept = default;
 RecordFile::~RecordFile() = default;
 
-Result<RecordFile> RecordFile::open(const std::string& path, const RunFacts& facts) {
+Result<RecordFile> RecordFile::open(const std::string& path, const RunFacts& facts, bool fresh) {
   RecordFile file(facts);
   ASSIGN_OR_RETURN(file.lines_, Lines::open(path));
+  if (fresh) RETURN_IF_ERROR(file.lines_->cut(0));
   RETURN_IF_ERROR(file.read(path, dump(facts_json(facts))));
   return file;
 }
@@ -266,39 +343,81 @@ Status RecordFile::read(const std::string& path, const std::string& facts_line) 
   return lines_->cut(whole);
 }
 
-// A line of any kind: a text's key "text", a task's "task", else what it cost.
+// A line of any kind: of a text (key "text"), of its rows ("rows_of_text"), of a task ("task"), else of what it cost.
 Status RecordFile::keep(std::string_view line) {
   const Result<Json> parsed = parse_json(line);
   if (!parsed) return damaged("no record: " + parsed.error().message);
   const Json& json = *parsed;
   try {
-    const auto index = json.at("setting").get<size_t>();
-    if (index >= settings_.size()) return damaged("there is no setting " + std::to_string(index));
-    SettingRecords& setting = settings_[index];
+    ASSIGN_OR_RETURN(const size_t setting, whole_from<size_t>(json.at("setting")));
+    if (setting >= settings_.size()) return damaged("there is no setting " + std::to_string(setting));
     if (json.contains("text")) {
-      TextRecord record = text_from(json);
-      const auto fits = [&](size_t size) { return size == record.nll.size() || (size == 0 && index == 0); };
-      if (record.text >= texts_ || !fits(record.divergence.size()) || !fits(record.same_top.size())) {
-        return damaged("the record of a text is not whole");
-      }
-      if (has_text(index, record.text)) return damaged("text " + std::to_string(record.text) + " comes twice");
-      setting.texts.push_back(std::move(record));
-    } else if (json.contains("task")) {
-      ASSIGN_OR_RETURN(TaskRecord record, task_from(json));
-      if (task(index, record.id) != nullptr) return damaged("task " + kvarto::quoted(record.id) + " comes twice");
-      setting.tasks.push_back(std::move(record));
-    } else {
-      const auto bytes = json.at("kv_bytes_per_token").get<uint64_t>();
-      prompt_tokens_[index] += json.at("prompt_tokens").get<uint64_t>();
-      setting.seconds += number_from(json.at("seconds"));
-      if (bytes > 0) setting.kv_bytes_per_token = bytes;
-      setting.prompt_tokens_per_s =
-          setting.seconds > 0 ? static_cast<double>(prompt_tokens_[index]) / setting.seconds : 0;
+      ASSIGN_OR_RETURN(TextRecord record, text_from(json));
+      return keep_text(setting, std::move(record));
     }
+    if (json.contains("rows_of_text")) {
+      ASSIGN_OR_RETURN(const uint32_t text, whole_from<uint32_t>(json.at("rows_of_text")));
+      return keep_rows(setting, text, json.at("sha256").get<std::string>());
+    }
+    if (json.contains("task")) {
+      ASSIGN_OR_RETURN(TaskRecord record, task_from(json));
+      return keep_task(setting, std::move(record));
+    }
+    ASSIGN_OR_RETURN(const Cost cost, cost_from(json));
+    keep_cost(setting, cost);
   } catch (const Json::exception&) {
     return damaged("no record: a field is missing or of another kind");
   }
   return {};
+}
+
+Status RecordFile::keep_text(size_t setting, TextRecord record) {
+  const uint32_t text = record.text;
+  if (text >= text_tokens_.size()) return damaged("there is no text " + std::to_string(text));
+  const uint64_t positions = text_tokens_[text] > 0 ? text_tokens_[text] - 1 : 0;
+  const uint64_t compared = setting > 0 ? positions : 0;
+  if (record.nll.size() != positions || record.divergence.size() != compared || record.same_top.size() != compared) {
+    return damaged("the record of text " + std::to_string(text) + " is not whole");
+  }
+  std::vector<TextRecord>& texts = settings_[setting].texts;
+  std::optional<size_t>& place = known_[setting].texts[text];
+  if (place) return damaged("text " + std::to_string(text) + " comes twice");
+  place = texts.size();
+  texts.push_back(std::move(record));
+  return {};
+}
+
+Status RecordFile::keep_rows(size_t setting, uint32_t text, std::string sha256) {
+  if (text >= text_tokens_.size() || !known_[setting].texts[text]) {
+    return damaged("rows are of text " + std::to_string(text) + ", of which there is no record before");
+  }
+  if (sha256.size() != 2 * Sha256Digest().size() || sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    return damaged("the SHA-256 of rows is " + kvarto::quoted(sha256));
+  }
+  settings_[setting].texts[*known_[setting].texts[text]].rows_sha256 = std::move(sha256);
+  return {};
+}
+
+Status RecordFile::keep_task(size_t setting, TaskRecord record) {
+  if (std::ranges::find(families_, record.family) == families_.end()) {
+    return damaged("there is no family " + kvarto::quoted(record.family) + " in this run");
+  }
+  std::vector<TaskRecord>& tasks = settings_[setting].tasks;
+  const bool fresh = known_[setting].tasks.emplace(record.id, tasks.size()).second;
+  if (!fresh) return damaged("task " + kvarto::quoted(record.id) + " comes twice");
+  tasks.push_back(std::move(record));
+  return {};
+}
+
+void RecordFile::keep_cost(size_t setting, const Cost& cost) {
+  SettingRecords& records = settings_[setting];
+  Known& known = known_[setting];
+  if (cost.kv_bytes_per_token > 0) records.kv_bytes_per_token = cost.kv_bytes_per_token;
+  records.seconds += cost.seconds;
+  known.text_tokens += cost.text_tokens;
+  known.text_seconds += cost.text_seconds;
+  records.prompt_tokens_per_s =
+      known.text_seconds > 0 ? static_cast<double>(known.text_tokens) / known.text_seconds : 0;
 }
 
 Status RecordFile::add_line(const std::string& line) {
@@ -306,24 +425,23 @@ Status RecordFile::add_line(const std::string& line) {
   return lines_->append(line);
 }
 
-bool RecordFile::has_text(size_t setting, uint32_t text) const {
-  return std::ranges::find(settings_[setting].texts, text, &TextRecord::text) != settings_[setting].texts.end();
+const TextRecord* RecordFile::text(size_t setting, uint32_t text) const {
+  const std::optional<size_t>& place = known_[setting].texts[text];
+  return place ? &settings_[setting].texts[*place] : nullptr;
 }
 
 const TaskRecord* RecordFile::task(size_t setting, std::string_view id) const {
-  const std::vector<TaskRecord>& tasks = settings_[setting].tasks;
-  const auto found = std::ranges::find(tasks, id, &TaskRecord::id);
-  return found == tasks.end() ? nullptr : &*found;
+  const auto& places = known_[setting].tasks;
+  const auto found = places.find(id);
+  return found == places.end() ? nullptr : &settings_[setting].tasks[found->second];
 }
 
 Status RecordFile::add(size_t setting, const TextRecord& record) { return add_line(dump(text_json(setting, record))); }
+Status RecordFile::add_rows(size_t setting, uint32_t text, const std::string& sha256) {
+  return add_line(dump(rows_json(setting, text, sha256)));
+}
 Status RecordFile::add(size_t setting, const TaskRecord& record) { return add_line(dump(task_json(setting, record))); }
 
-Status RecordFile::add_cost(size_t setting, uint64_t kv_bytes_per_token, uint64_t prompt_tokens, double seconds) {
-  return add_line(dump(Json{{"setting", setting},
-                            {"kv_bytes_per_token", kv_bytes_per_token},
-                            {"prompt_tokens", prompt_tokens},
-                            {"seconds", seconds}}));
-}
+Status RecordFile::add_cost(size_t setting, const Cost& cost) { return add_line(dump(cost_json(setting, cost))); }
 
 }  // namespace kvarto

@@ -23,7 +23,9 @@ RunFacts facts() {
   facts.seed = 7;
   facts.settings = {"kv=f16", "kv=bf16"};
   facts.families = {"needle"};
-  facts.texts = {{.name = "a", .sha256 = "11", .tokens = 4}, {.name = "b", .sha256 = "22", .tokens = 3}};
+  facts.texts = {{.name = "a", .sha256 = "11", .tokens = 4}, {.name = "b", .sha256 = "22", .tokens = 4}};
+  facts.servers = {{.url = "http://h:1/", .model = "m", .echoes = true}};
+  facts.tasks_sha256 = "33";
   return facts;
 }
 
@@ -31,13 +33,14 @@ TaskRecord task_record(std::string id) {
   TaskRecord record;
   record.id = std::move(id);
   record.family = "needle";
+  record.group = "needle text 1";
   record.skill = Skill::multi_hop;
   record.length_tokens = 2048;
   record.depth = 0.1;
   record.nll = 1.0 / 3;
   record.answer_tokens = 3;
   record.floor_nll = 1e-300;
-  record.right = true;
+  record.agreement = record.right = true;
   record.text = "two\nlines \"and\" \xE2\x82\xAC\x01";
   return record;
 }
@@ -45,14 +48,17 @@ TaskRecord task_record(std::string id) {
 void expect_equal(const TaskRecord& a, const TaskRecord& b) {
   EXPECT_EQ(a.id, b.id);
   EXPECT_EQ(a.family, b.family);
+  EXPECT_EQ(a.group, b.group);
   EXPECT_EQ(a.skill, b.skill);
   EXPECT_EQ(a.length_tokens, b.length_tokens);
   EXPECT_EQ(a.depth, b.depth);
   EXPECT_EQ(a.nll, b.nll);
   EXPECT_EQ(a.answer_tokens, b.answer_tokens);
   EXPECT_EQ(a.floor_nll, b.floor_nll);
+  EXPECT_EQ(a.agreement, b.agreement);
   EXPECT_EQ(a.right, b.right);
   EXPECT_EQ(a.text, b.text);
+  EXPECT_EQ(a.failed, b.failed);
 }
 
 class RecordFileTest : public testing::Test {
@@ -84,20 +90,24 @@ TEST_F(RecordFileTest, WhatIsAddedIsReadBack) {
       .text = 1, .nll = {0.3f, 1e-42f, -0.0f}, .divergence = {0.1, 0, 5e-324}, .same_top = {1, 0, 1}};
   TaskRecord bare = task_record("bare");
   bare.depth = bare.nll = bare.floor_nll = std::nullopt;
-  bare.right = false;
+  bare.agreement = bare.right = false;
+  bare.text.clear();
+  bare.failed = "answers 400: too long";
   {
     RecordFile file = open();
     ASSERT_TRUE(file.add(0, baseline));
     ASSERT_TRUE(file.add(1, candidate));
     ASSERT_TRUE(file.add(1, task_record("one")));
     ASSERT_TRUE(file.add(1, bare));
-    ASSERT_TRUE(file.add_cost(1, 12288, 1000, 4));
-    ASSERT_TRUE(file.add_cost(1, 0, 500, 1));
-    EXPECT_TRUE(file.has_text(0, 1));  // at once, too
+    ASSERT_TRUE(file.add_cost(1, {.kv_bytes_per_token = 12288, .text_tokens = 1000, .text_seconds = 2, .seconds = 4}));
+    ASSERT_TRUE(file.add_cost(1, {.kv_bytes_per_token = 0, .text_tokens = 500, .text_seconds = 3, .seconds = 4.5}));
+    EXPECT_NE(file.text(0, 1), nullptr);  // at once, too
   }
   const RecordFile again = open();
-  EXPECT_TRUE(again.has_text(0, 1) && again.has_text(1, 1));
-  EXPECT_FALSE(again.has_text(0, 0));
+  ASSERT_TRUE(again.text(0, 1) != nullptr && again.text(1, 1) != nullptr);
+  EXPECT_EQ(again.text(1, 1)->nll, candidate.nll);
+  EXPECT_EQ(again.text(1, 1)->rows_sha256, "");
+  EXPECT_EQ(again.text(0, 0), nullptr);
   const SettingRecords& first = again.settings()[0];
   const SettingRecords& second = again.settings()[1];
   EXPECT_EQ(first.setting, "kv=f16");
@@ -114,9 +124,28 @@ TEST_F(RecordFileTest, WhatIsAddedIsReadBack) {
   EXPECT_EQ(again.task(0, "one"), nullptr);
   EXPECT_EQ(again.task(1, "two"), nullptr);
   EXPECT_EQ(second.kv_bytes_per_token, 12288u);
-  EXPECT_EQ(second.seconds, 5);
+  EXPECT_EQ(second.seconds, 8.5);
   EXPECT_EQ(second.prompt_tokens_per_s, 300);
   EXPECT_EQ(first.seconds, 0);
+  EXPECT_EQ(first.prompt_tokens_per_s, 0);
+}
+
+TEST_F(RecordFileTest, TheLastNameOfRowsCounts) {
+  const std::string first(64, 'a'), last = std::string(60, '0') + "12ef";
+  {
+    RecordFile file = open();
+    for (const uint32_t text : {0u, 1u}) {
+      ASSERT_TRUE(file.add(0, TextRecord{.text = text, .nll = {1, 2, 3}, .divergence = {}, .same_top = {}}));
+    }
+    ASSERT_TRUE(file.add_rows(0, 1, first));
+    EXPECT_EQ(file.text(0, 1)->rows_sha256, first);
+    ASSERT_TRUE(file.add_rows(0, 1, last));
+    EXPECT_FALSE(file.add_rows(1, 1, last));  // of no record
+    EXPECT_EQ(file.text(0, 1)->rows_sha256, last);
+  }
+  const RecordFile again = open();
+  EXPECT_EQ(again.text(0, 1)->rows_sha256, last);
+  EXPECT_EQ(again.text(0, 0)->rows_sha256, "");
 }
 
 TEST_F(RecordFileTest, FloatsKeepTheirBits) {
@@ -126,8 +155,10 @@ TEST_F(RecordFileTest, FloatsKeepTheirBits) {
     const auto value = std::bit_cast<float>(static_cast<uint32_t>(random()));
     if (!std::isnan(value)) record.nll.push_back(value);
   }
-  ASSERT_TRUE(open().add(0, record));
-  const std::vector<float> read = open().settings()[0].texts.at(0).nll;
+  RunFacts run = facts();
+  run.texts[0].tokens = record.nll.size() + 1;
+  ASSERT_TRUE(open(run).add(0, record));
+  const std::vector<float> read = open(run).settings()[0].texts.at(0).nll;
   ASSERT_EQ(read.size(), record.nll.size());
   for (size_t i = 0; i < read.size(); ++i) {
     EXPECT_EQ(std::bit_cast<uint32_t>(read[i]), std::bit_cast<uint32_t>(record.nll[i])) << record.nll[i];
@@ -163,13 +194,57 @@ TEST_F(RecordFileTest, OtherDamageNamesItsLine) {
     ASSERT_TRUE(file.add(0, task_record("a")));
   }
   const std::string whole = content(), line = whole.substr(whole.find('\n') + 1);
+  const auto other = [&](const std::string& from, const std::string& to) {  // another task, with a field that is odd
+    std::string changed = line;
+    const std::string name = R"("task":"a")";
+    changed.replace(changed.find(name), name.size(), R"("task":"x")");
+    return changed.replace(changed.find(from), from.size(), to);
+  };
   const std::vector<std::string> damage = {
+      other(R"("setting":0)", R"("setting":0.5)"),
+      other(R"("setting":0)", R"("setting":"0")"),
+      other(R"("family":"needle")", R"("family":"nose")"),
+      other(R"("skill":"multi-hop")", R"("skill":"jumping")"),
+      other(R"("answer_tokens":3)", R"("answer_tokens":0)"),
+      other(R"("answer_tokens":3)", R"("answer_tokens":-3)"),
+      other(R"("depth":0.1)", R"("depth":1.1)"),
+      other(R"("depth":0.1)", R"("depth":"nan")"),
+      R"({"setting":0,"text":0.5,"nll":[1,1,1],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"rows_of_text":0,"sha256":")" + std::string(64, 'a') + "\"}\n",  // of no record
+      R"({"setting":0,"rows_of_text":9,"sha256":")" + std::string(64, 'a') + "\"}\n",
       "{\"setting\":0,\n",
       "[]\n",
       "{\"setting\":2}\n",
       "{\"setting\":0,\"task\":\"x\"}\n",
-      "{\"setting\":0,\"text\":9,\"nll\":[],\"divergence\":[],\"same_top\":\"\"}\n",
-      "{\"setting\":1,\"text\":0,\"nll\":[1],\"divergence\":[],\"same_top\":\"\"}\n",
+      R"({"setting":-1,"kv_bytes_per_token":1,"text_tokens":1,"text_seconds":1,"seconds":1})"
+      "\n",
+      R"({"setting":0,"kv_bytes_per_token":1,"text_tokens":1,"text_seconds":-1,"seconds":1})"
+      "\n",
+      R"({"setting":0,"kv_bytes_per_token":1,"text_tokens":1,"text_seconds":1,"seconds":"inf"})"
+      "\n",
+      R"({"setting":0,"kv_bytes_per_token":1.5,"text_tokens":1,"text_seconds":1,"seconds":1})"
+      "\n",
+      R"({"setting":0,"text":9,"nll":[1,1,1],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"text":4294967296,"nll":[1,1,1],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"text":0,"nll":[],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"text":0,"nll":[1,1],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"text":0,"nll":[1,1,"much"],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"text":0,"nll":[1,1,1e39],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":0,"text":0,"nll":[1,1,1],"divergence":[0,0,0],"same_top":"111"})"
+      "\n",
+      R"({"setting":1,"text":0,"nll":[1,1,1],"divergence":[],"same_top":""})"
+      "\n",
+      R"({"setting":1,"text":0,"nll":[1,1,1],"divergence":[0,0,0],"same_top":"11"})"
+      "\n",
+      R"({"setting":1,"text":0,"nll":[1,1,1],"divergence":[0,0,0],"same_top":"11x"})"
+      "\n",
       line,  // twice
   };
   for (const std::string& bad : damage) {
@@ -192,12 +267,54 @@ TEST_F(RecordFileTest, AnotherRunIsRefusedWithTheDifference) {
   };
   differs([](RunFacts& f) { f.model = "n.gguf"; }, "model is \"m.gguf\" there and \"n.gguf\" here");
   differs([](RunFacts& f) { f.seed = 8; }, "seed is 7 there and 8 here");
-  differs([](RunFacts& f) { f.threads = 1; }, "threads is 2 there and 1 here");
   differs([](RunFacts& f) { f.settings[1] = "noise=10"; }, "settings[1] is \"kv=bf16\" there and \"noise=10\" here");
   differs([](RunFacts& f) { f.settings.push_back("k=f32"); }, "settings is [\"kv=f16\",\"kv=bf16\"] there and [");
   differs([](RunFacts& f) { f.texts[1].sha256 = "23"; }, "texts[1].sha256 is \"22\" there and \"23\" here");
+  differs([](RunFacts& f) { f.servers[0].model = "n"; }, "servers[0].model is \"m\" there and \"n\" here");
+  differs([](RunFacts& f) { f.servers[0].echoes = false; }, "servers[0].echoes is true there and false here");
+  differs([](RunFacts& f) { f.tasks_sha256 = "34"; }, "tasks_sha256 is \"33\" there and \"34\" here");
   differs([](RunFacts& f) { f.program = "9"; }, "program is \"\" there and \"9\" here");
   EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(RecordFileTest, ARunGoesOnWithOtherThreadsAndKernels) {
+  {
+    RecordFile file = open();
+    ASSERT_TRUE(file.add(0, task_record("a")));
+  }
+  RunFacts other = facts();
+  other.threads = 7;
+  other.simd_target = "scalar";
+  EXPECT_NE(open(other).task(0, "a"), nullptr);
+  EXPECT_NE(content().find("\"threads\":2"), std::string::npos) << "as it was begun";
+}
+
+TEST_F(RecordFileTest, NamesOfRowsAreSha256) {
+  ASSERT_TRUE(open().add(0, TextRecord{.text = 0, .nll = {1, 2, 3}, .divergence = {}, .same_top = {}}));
+  const std::string whole = content();
+  for (const std::string& name : {std::string(), std::string("ab"), std::string(64, 'A'), std::string(65, 'a')}) {
+    ASSERT_TRUE(write_file_atomically(path(), whole + R"({"setting":0,"rows_of_text":0,"sha256":")" + name + "\"}\n"));
+    EXPECT_NE(refusal().find("line 3: the SHA-256 of rows is "), std::string::npos) << refusal();
+  }
+}
+
+TEST_F(RecordFileTest, AFreshOneThrowsAwayWhatIsThereUnlessARunWritesIt) {
+  RunFacts other = facts();
+  other.seed = 8;
+  {
+    RecordFile file = open();
+    ASSERT_TRUE(file.add(0, task_record("a")));
+    const std::string before = content();
+    EXPECT_FALSE(RecordFile::open(path(), other, /*fresh=*/true));
+    EXPECT_EQ(content(), before);
+  }
+  {
+    Result<RecordFile> fresh = RecordFile::open(path(), other, /*fresh=*/true);
+    ASSERT_TRUE(fresh) << fresh.error().message;
+    EXPECT_EQ(fresh->task(0, "a"), nullptr);
+    ASSERT_TRUE(fresh->add(0, task_record("b")));
+  }
+  EXPECT_NE(open(other).task(0, "b"), nullptr);
 }
 
 TEST_F(RecordFileTest, FilesOfOthersAreLeftAlone) {

@@ -1,21 +1,23 @@
 // Figures from records. What is compared is what both the baseline and the candidate have: texts by their index, tasks
-// by their id; the rest (a run that was stopped, a server that failed) is left out. Units of resampling stand in one
-// order whatever that of the records: texts by index and their runs by position, tasks by id, byte by byte.
+// by their id; the rest (a run that was stopped, a task that a server refused) is left out. Units of resampling stand
+// in one order whatever that of the records: texts by index and their stretches by position; groups of tasks (those
+// that share a text) by the first of their ids, byte by byte.
 //
 // A model that overflows gives numbers that are not finite, and they must neither hide nor spoil the rest:
 //   candidate  its likelihood counts as 0 (an NLL of infinity) and its divergence as infinite, so that means are
 //              infinite too and the verdict is unsafe; a mean that is infinite has low = high = value. Writers of
 //              reports therefore meet infinities (JSON has none: null), in retention negative ones.
-//   baseline   its own mean is infinite. Such a position or task is left out of all that is paired: there is nothing
-//              to compare with. Where nothing is left figures are NaN, or none.
+//   baseline   the mean of its texts is infinite. Such a position or task is left out of all that is paired: there is
+//              nothing to compare with. Where nothing is left figures are NaN, or none.
 #include "eval/report.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "eval/verdict.h"
@@ -33,7 +35,7 @@ double finite_or_infinite(double value) { return std::isfinite(value) ? value : 
 
 // Resamples that happen to miss what is infinite say nothing about it.
 Interval interval_of(const std::vector<double>& sums, const std::vector<double>& counts) {
-  Interval interval = bootstrap_ratio(sums, counts);
+  Interval interval = bootstrap(sums, counts);
   if (!std::isfinite(interval.value)) interval.low = interval.high = interval.value;
   return interval;
 }
@@ -49,7 +51,7 @@ struct Position {
 };
 
 void append(std::vector<Position>& positions, const TextRecord& baseline, const TextRecord& candidate,
-            const TextRecord* floor) {
+            const TextRecord* noise_floor) {
   const bool same = &baseline == &candidate;
   size_t count = std::min(baseline.nll.size(), candidate.nll.size());
   if (!same) count = std::min({count, candidate.divergence.size(), candidate.same_top.size()});
@@ -61,8 +63,8 @@ void append(std::vector<Position>& positions, const TextRecord& baseline, const 
     if (position.compared) {
       position.difference = position.nll - static_cast<double>(baseline.nll[i]);
       position.divergence = position.excess = same ? 0 : finite_or_infinite(candidate.divergence[i]);
-      if (floor != nullptr && i < floor->divergence.size() && std::isfinite(floor->divergence[i])) {
-        position.excess -= floor->divergence[i];
+      if (noise_floor != nullptr && i < noise_floor->divergence.size() && std::isfinite(noise_floor->divergence[i])) {
+        position.excess -= noise_floor->divergence[i];
       }
       position.same_top = same || (candidate.same_top[i] != 0 && std::isfinite(position.nll)) ? 1 : 0;
     }
@@ -79,15 +81,15 @@ TextsByIndex texts_of(const SettingRecords* setting) {
   return texts;
 }
 
-// Of all texts that both have. Where nothing diverges, nothing has tipped over either, and there is no floor.
+// Of all texts that both have. Where nothing diverges, nothing has tipped over either, and there is no noise floor.
 std::vector<Position> positions_of(const SettingRecords& baseline, const SettingRecords& candidate,
-                                   const SettingRecords* floor) {
-  const TextsByIndex before = texts_of(&baseline), faint = texts_of(floor);
+                                   const SettingRecords* noise_floor) {
+  const TextsByIndex before = texts_of(&baseline), noise = texts_of(noise_floor);
   std::vector<Position> positions;
   for (const auto& [index, text] : texts_of(&candidate)) {
-    const auto found = before.find(index), faint_found = faint.find(index);
+    const auto found = before.find(index), noise_found = noise.find(index);
     if (found == before.end()) continue;
-    append(positions, *found->second, *text, faint_found == faint.end() ? nullptr : faint_found->second);
+    append(positions, *found->second, *text, noise_found == noise.end() ? nullptr : noise_found->second);
   }
   if (std::ranges::all_of(positions, [](const Position& position) { return position.divergence == 0; })) {
     for (Position& position : positions) position.excess = 0;
@@ -95,30 +97,30 @@ std::vector<Position> positions_of(const SettingRecords& baseline, const Setting
   return positions;
 }
 
-// Sums over runs of positions, [runs] each.
-struct Runs {
+// Sums over stretches of positions, [stretches] each.
+struct Stretches {
   std::vector<double> nll, positions;
   std::vector<double> difference, divergence, excess, same_top, compared;
 };
 
-Runs runs_of(const std::vector<Position>& positions) {
-  Runs runs;
+Stretches stretches_of(const std::vector<Position>& positions) {
+  Stretches stretches;
   for (const Position& position : positions) {
-    if ((position.position - 1) % kRunPositions == 0) {  // also where a text begins
-      for (auto* sums : {&runs.nll, &runs.positions, &runs.difference, &runs.divergence, &runs.excess, &runs.same_top,
-                         &runs.compared}) {
+    if ((position.position - 1) % kStretchPositions == 0) {  // also where a text begins
+      for (auto* sums : {&stretches.nll, &stretches.positions, &stretches.difference, &stretches.divergence,
+                         &stretches.excess, &stretches.same_top, &stretches.compared}) {
         sums->push_back(0);
       }
     }
-    runs.nll.back() += position.nll;
-    runs.positions.back() += 1;
-    runs.difference.back() += position.difference;
-    runs.divergence.back() += position.divergence;
-    runs.excess.back() += position.excess;
-    runs.same_top.back() += position.same_top;
-    runs.compared.back() += position.compared ? 1 : 0;
+    stretches.nll.back() += position.nll;
+    stretches.positions.back() += 1;
+    stretches.difference.back() += position.difference;
+    stretches.divergence.back() += position.divergence;
+    stretches.excess.back() += position.excess;
+    stretches.same_top.back() += position.same_top;
+    stretches.compared.back() += position.compared ? 1 : 0;
   }
-  return runs;
+  return stretches;
 }
 
 std::vector<double> sorted_divergences(const std::vector<Position>& positions, uint32_t from, uint32_t to) {
@@ -153,17 +155,17 @@ PositionBucket bucket_of(const std::vector<Position>& positions, uint32_t from, 
 }
 
 std::optional<TextFigures> text_figures(const SettingRecords& baseline, const SettingRecords& candidate,
-                                        const SettingRecords* floor) {
-  const std::vector<Position> positions = positions_of(baseline, candidate, floor);
+                                        const SettingRecords* noise_floor) {
+  const std::vector<Position> positions = positions_of(baseline, candidate, noise_floor);
   if (positions.empty()) return std::nullopt;
-  const Runs runs = runs_of(positions);
+  const Stretches stretches = stretches_of(positions);
   TextFigures figures;
   figures.tokens = positions.size();
-  figures.nll = interval_of(runs.nll, runs.positions);
-  figures.nll_difference = interval_of(runs.difference, runs.compared);
-  figures.kl_mean = interval_of(runs.divergence, runs.compared);
-  figures.kl_excess = interval_of(runs.excess, runs.compared);
-  figures.same_top = interval_of(runs.same_top, runs.compared);
+  figures.nll = interval_of(stretches.nll, stretches.positions);
+  figures.nll_difference = interval_of(stretches.difference, stretches.compared);
+  figures.kl_mean = interval_of(stretches.divergence, stretches.compared);
+  figures.kl_excess = interval_of(stretches.excess, stretches.compared);
+  figures.same_top = interval_of(stretches.same_top, stretches.compared);
   const std::vector<double> divergences = sorted_divergences(positions, 0, std::numeric_limits<uint32_t>::max());
   figures.kl_p99 = quantile(divergences, 0.99);
   figures.kl_max = quantile(divergences, 1);
@@ -187,72 +189,143 @@ void sort_by_id(Pairs& pairs) {
   std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.baseline->id < b.baseline->id; });
 }
 
-using PairsByFamily = std::map<std::string, Pairs, std::less<>>;
+// Tasks of a family that both have, but those that one of them refused.
+struct PairedFamily {
+  const TaskRecord* first = nullptr;  // any of them, also a refused one
+  Pairs pairs;
+  uint32_t failed = 0;
+};
+using PairedFamilies = std::map<std::string, PairedFamily, std::less<>>;
 
-PairsByFamily pairs_of(const SettingRecords& baseline, const SettingRecords& candidate) {
+PairedFamilies paired_families(const SettingRecords& baseline, const SettingRecords& candidate) {
   std::map<std::string_view, const TaskRecord*> before;
   for (const TaskRecord& task : baseline.tasks) before.emplace(task.id, &task);
-  PairsByFamily by_family;
+  PairedFamilies paired;
   for (const TaskRecord& task : candidate.tasks) {
     const auto found = before.find(task.id);
-    if (found != before.end()) by_family[found->second->family].push_back({found->second, &task});
+    if (found == before.end()) continue;
+    PairedFamily& family = paired[found->second->family];
+    family.first = found->second;
+    if (found->second->failed.empty() && task.failed.empty()) {
+      family.pairs.push_back({found->second, &task});
+    } else {
+      ++family.failed;
+    }
   }
-  for (auto& [family, pairs] : by_family) sort_by_id(pairs);
-  return by_family;
+  for (auto& [name, family] : paired) sort_by_id(family.pairs);
+  return paired;
 }
+
+// Sums over groups of tasks, which are drawn as one, in the order of their first tasks.
+class GroupSums {
+ public:
+  void add(const TaskRecord& task, double sum, double count) {
+    const std::string_view alone = task.group.empty() ? std::string_view(task.id) : std::string_view();
+    const auto [group, fresh] = places_.try_emplace(Group(task.family, task.group, alone), sums_.size());
+    if (fresh) {
+      sums_.push_back(0);
+      counts_.push_back(0);
+    }
+    sums_[group->second] += sum;
+    counts_[group->second] += count;
+  }
+  Interval interval() const { return interval_of(sums_, counts_); }
+  uint32_t groups() const { return static_cast<uint32_t>(sums_.size()); }
+
+ private:
+  using Group = std::tuple<std::string_view, std::string_view, std::string_view>;
+
+  std::map<Group, size_t> places_;
+  std::vector<double> sums_, counts_;  // [groups]
+};
 
 std::optional<double> per_token(const TaskRecord& task, const std::optional<double>& nll) {
   if (!nll || task.answer_tokens == 0) return std::nullopt;
   return finite_or_infinite(*nll) / task.answer_tokens;
 }
 
-void add_likelihoods(AnswerFigures& figures, const Pairs& pairs) {
-  double known = 0, nll = 0, floor_nll = 0, whole_worth = 0;
-  bool floors = true;
-  std::vector<double> ones, gain;   // of tasks that are compared
-  std::vector<double> left, worth;  // of the same, as long as each has a floor
+// A task whose answer's likelihood both have: nats per token.
+struct LikelyAnswer {
+  const TaskRecord* task = nullptr;  // the baseline's
+  double baseline = 0, candidate = 0;
+  std::optional<double> floor;
+};
+
+std::vector<LikelyAnswer> likely_answers(const Pairs& pairs) {
+  std::vector<LikelyAnswer> answers;
   for (const auto& [baseline, candidate] : pairs) {
     const std::optional<double> before = per_token(*baseline, baseline->nll);
     const std::optional<double> now = per_token(*candidate, candidate->nll);
-    if (!before || !now) continue;
-    known += 1;
-    nll += *now;
-    if (!std::isfinite(*before)) continue;
-    ones.push_back(1);
-    gain.push_back(*before - *now);
-    const std::optional<double> floor = per_token(*baseline, baseline->floor_nll);
-    floors = floors && floor && std::isfinite(*floor);
-    if (!floors) continue;
-    left.push_back(*floor - *now);
-    worth.push_back(*floor - *before);
-    floor_nll += *floor;
-    whole_worth += worth.back();
+    if (!before || !now || !std::isfinite(*before)) continue;
+    std::optional<double> floor = per_token(*baseline, baseline->floor_nll);
+    if (floor && !std::isfinite(*floor)) floor.reset();
+    answers.push_back({baseline, *before, *now, floor});
   }
-  if (known > 0) figures.nll = nll / known;
-  if (ones.empty()) return;
-  const auto tasks = static_cast<double>(ones.size());
-  if (floors && whole_worth / tasks >= kLeastWorth) {
-    figures.nll_floor = floor_nll / tasks;
-    figures.retention = interval_of(left, worth);
+  return answers;
+}
+
+// Those that have a floor, if on their average the context is worth enough to ask what is left of it; otherwise none.
+std::vector<LikelyAnswer> with_worthy_floor(const std::vector<LikelyAnswer>& answers) {
+  std::vector<LikelyAnswer> floored;
+  double worth = 0;
+  for (const LikelyAnswer& answer : answers) {
+    if (!answer.floor) continue;
+    floored.push_back(answer);
+    worth += *answer.floor - answer.baseline;
+  }
+  if (worth < kLeastWorth * static_cast<double>(floored.size())) floored.clear();
+  return floored;
+}
+
+void add_likelihoods(AnswerFigures& figures, const Pairs& pairs) {
+  const std::vector<LikelyAnswer> all = likely_answers(pairs), floored = with_worthy_floor(all);
+  if (all.empty()) return;
+  const bool by_floor = !floored.empty();
+  double nll = 0, floor = 0;
+  GroupSums left;
+  for (const LikelyAnswer& answer : by_floor ? floored : all) {
+    nll += answer.candidate;
+    floor += answer.floor.value_or(0);
+    if (by_floor) {
+      left.add(*answer.task, *answer.floor - answer.candidate, *answer.floor - answer.baseline);
+    } else {
+      left.add(*answer.task, answer.baseline - answer.candidate, 1);
+    }
+  }
+  figures.compared = static_cast<uint32_t>(by_floor ? floored.size() : all.size());
+  figures.groups = left.groups();
+  figures.nll = nll / figures.compared;
+  Interval retention = left.interval();
+  if (by_floor) {
+    figures.nll_floor = floor / figures.compared;
   } else {
-    const Interval change = interval_of(gain, ones);
-    figures.retention = Interval{std::exp(change.value), std::exp(change.low), std::exp(change.high)};
+    retention = {std::exp(retention.value), std::exp(retention.low), std::exp(retention.high)};
+  }
+  figures.retention = retention;
+}
+
+void count_right(AnswerFigures& figures, const Pairs& pairs) {
+  figures.tasks = static_cast<uint32_t>(pairs.size());
+  for (const auto& [baseline, candidate] : pairs) {
+    figures.baseline_right += baseline->right ? 1 : 0;
+    figures.right += candidate->right ? 1 : 0;
   }
 }
 
+// Tasks without a right answer count by likelihood alone.
 void add_answers(AnswerFigures& figures, const Pairs& pairs) {
-  std::vector<double> drops;
-  for (const auto& [baseline, candidate] : pairs) {
+  Pairs answered;
+  std::ranges::copy_if(pairs, std::back_inserter(answered), [](const Pair& pair) { return !pair.baseline->agreement; });
+  count_right(figures, answered);
+  GroupSums drops;
+  for (const auto& [baseline, candidate] : answered) {
     const bool before = baseline->right, now = candidate->right;
-    figures.baseline_right += before ? 1 : 0;
-    figures.right += now ? 1 : 0;
     figures.lost += before && !now ? 1 : 0;
     figures.gained += now && !before ? 1 : 0;
-    drops.push_back((before ? 1 : 0) - (now ? 1 : 0));
+    drops.add(*baseline, (before ? 1 : 0) - (now ? 1 : 0), 1);
   }
-  figures.tasks = static_cast<uint32_t>(pairs.size());
   figures.p = mcnemar(figures.lost, figures.gained);
-  figures.drop = interval_of(drops, std::vector<double>(drops.size(), 1));
+  figures.drop = drops.interval();
   add_likelihoods(figures, pairs);
 }
 
@@ -260,27 +333,39 @@ void add_answers(AnswerFigures& figures, const Pairs& pairs) {
 bool solves(const SettingRecords& baseline, std::string_view family) {
   double tasks = 0, right = 0;
   for (const TaskRecord& task : baseline.tasks) {
-    if (task.family != family) continue;
+    if (task.family != family || !task.failed.empty()) continue;
     tasks += 1;
     right += task.right ? 1 : 0;
   }
   return tasks > 0 && right / tasks >= kSolvedShare;
 }
 
+FamilyFigures family_of(const std::string& name, const PairedFamily& paired, const SettingRecords& baseline) {
+  FamilyFigures family;
+  family.family = name;
+  family.skill = paired.first->skill;
+  family.agreement = paired.first->agreement;
+  family.failed = paired.failed;
+  add_answers(family, paired.pairs);
+  if (family.agreement) count_right(family, paired.pairs);
+  family.judged = family.agreement ? family.compared > 0 : solves(baseline, name);
+  return family;
+}
+
 // The run's families in its order, then others (the user's own) by name.
-std::vector<std::string> order_of(const RunFacts& facts, const PairsByFamily& by_family) {
+std::vector<std::string> order_of(const RunFacts& facts, const PairedFamilies& paired) {
   std::vector<std::string> order;
   for (const std::string& family : facts.families) {
-    if (by_family.contains(family)) order.push_back(family);
+    if (paired.contains(family)) order.push_back(family);
   }
-  for (const auto& [family, pairs] : by_family) {
+  for (const auto& [family, tasks] : paired) {
     if (std::find(order.begin(), order.end(), family) == order.end()) order.push_back(family);
   }
   return order;
 }
 
 // Each skill of which there is a family; without one that is judged it has no tasks.
-std::vector<SkillFigures> skills_of(const std::vector<FamilyFigures>& families, const PairsByFamily& by_family) {
+std::vector<SkillFigures> skills_of(const std::vector<FamilyFigures>& families, const PairedFamilies& paired) {
   std::vector<SkillFigures> skills;
   for (const Skill skill : kSkills) {
     bool any = false;
@@ -288,7 +373,7 @@ std::vector<SkillFigures> skills_of(const std::vector<FamilyFigures>& families, 
     for (const FamilyFigures& family : families) {
       if (family.skill != skill) continue;
       any = true;
-      const Pairs& pairs = by_family.at(family.family);
+      const Pairs& pairs = paired.at(family.family).pairs;
       if (family.judged) pooled.insert(pooled.end(), pairs.begin(), pairs.end());
     }
     if (!any) continue;
@@ -301,14 +386,14 @@ std::vector<SkillFigures> skills_of(const std::vector<FamilyFigures>& families, 
   return skills;
 }
 
-std::vector<HeatCell> heat_of(const PairsByFamily& by_family) {
+std::vector<HeatCell> heat_of(const PairedFamilies& paired) {
   struct Sum {
     uint32_t tasks = 0, right = 0;
     double known = 0, nll = 0;
   };
   std::map<std::pair<uint32_t, double>, Sum> sums;
-  for (const auto& [family, pairs] : by_family) {
-    for (const auto& [baseline, task] : pairs) {
+  for (const auto& [name, family] : paired) {
+    for (const auto& [baseline, task] : family.pairs) {
       if (!task->depth) continue;
       Sum& sum = sums[{task->length_tokens, *task->depth}];
       ++sum.tasks;
@@ -330,51 +415,58 @@ std::vector<HeatCell> heat_of(const PairsByFamily& by_family) {
   return cells;
 }
 
+std::vector<AnswerChange> changes_of(const std::vector<FamilyFigures>& families, const PairedFamilies& paired) {
+  std::vector<AnswerChange> changes;
+  for (const FamilyFigures& family : families) {
+    if (family.agreement) continue;
+    for (const auto& [baseline, candidate] : paired.at(family.family).pairs) {
+      if (baseline->right == candidate->right) continue;
+      AnswerChange& change = changes.emplace_back();
+      change.id = baseline->id;
+      change.family = family.family;
+      change.length_tokens = baseline->length_tokens;
+      change.depth = baseline->depth;
+      change.lost = baseline->right;
+      change.judged = family.judged;
+      change.baseline_text = baseline->text;
+      change.text = candidate->text;
+    }
+  }
+  std::ranges::stable_sort(changes, std::ranges::greater(),
+                           [](const AnswerChange& change) { return std::pair(change.judged, change.lost); });
+  return changes;
+}
+
+uint32_t longest_of(const SettingRecords& setting, const PairedFamilies& paired) {
+  size_t longest = 0;
+  for (const TextRecord& text : setting.texts) longest = std::max(longest, text.nll.size() + 1);
+  for (const auto& [name, family] : paired) {
+    for (const Pair& pair : family.pairs) longest = std::max(longest, size_t{pair.baseline->length_tokens});
+  }
+  return static_cast<uint32_t>(longest);
+}
+
 SettingReport report_of(const RunFacts& facts, const SettingRecords& baseline, const SettingRecords& setting,
-                        const SettingRecords* floor) {
+                        const SettingRecords* noise_floor) {
   SettingReport report;
   report.name = setting.setting;
   report.baseline = &baseline == &setting;
   report.kv_bytes_per_token = setting.kv_bytes_per_token;
   report.prompt_tokens_per_s = setting.prompt_tokens_per_s;
   report.seconds = setting.seconds;
-  report.text = text_figures(baseline, setting, floor);
-  const PairsByFamily by_family = pairs_of(baseline, setting);
-  for (const std::string& name : order_of(facts, by_family)) {
-    const Pairs& pairs = by_family.at(name);
-    FamilyFigures& family = report.families.emplace_back();
-    family.family = name;
-    family.skill = pairs.front().baseline->skill;
-    family.judged = solves(baseline, name);
-    add_answers(family, pairs);
+  report.text = text_figures(baseline, setting, noise_floor);
+  const PairedFamilies paired = paired_families(baseline, setting);
+  for (const std::string& name : order_of(facts, paired)) {
+    report.families.push_back(family_of(name, paired.at(name), baseline));
   }
-  report.skills = skills_of(report.families, by_family);
-  report.heat = heat_of(by_family);
+  report.skills = skills_of(report.families, paired);
+  report.changes = changes_of(report.families, paired);
+  report.heat = heat_of(paired);
+  report.longest_tokens = longest_of(setting, paired);
   if (report.baseline) return report;  // it is what others are judged by
   if (report.text) report.text->verdict = verdict_of_text(*report.text);
   for (SkillFigures& skill : report.skills) skill.verdict = verdict_of_skill(skill);
   return report;
-}
-
-// --- sentences
-
-std::string percent(double share) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.4g %%", 100 * share);
-  return text;
-}
-
-// Empty: within the bound.
-std::string loss_over(const SkillFigures& figures, double share) {
-  if (figures.drop.value > share) {
-    return "the share of right answers dropped by " + percent(figures.drop.value) + " (" +
-           std::to_string(figures.lost) + " lost and " + std::to_string(figures.gained) + " gained of " +
-           std::to_string(figures.tasks) + ")";
-  }
-  // Not 1 - retention: 1 - 0.95 is more than 0.05.
-  if (!figures.retention || figures.retention->value >= 1 - share) return "";
-  if (!std::isfinite(figures.retention->value)) return "an answer that was likely has no likelihood left";
-  return "retention is " + percent(figures.retention->value);
 }
 
 }  // namespace
@@ -396,34 +488,11 @@ std::string_view verdict_name(Verdict verdict) {
 EvalReport make_report(const RunFacts& facts, const std::vector<SettingRecords>& settings) {
   EvalReport report;
   report.facts = facts;
-  const SettingRecords* const floor = facts.noise_floor ? &settings.at(*facts.noise_floor) : nullptr;
+  const SettingRecords* const noise_floor = facts.noise_floor ? &settings.at(*facts.noise_floor) : nullptr;
   for (const SettingRecords& setting : settings) {
-    if (&setting != floor) report.settings.push_back(report_of(facts, settings.front(), setting, floor));
+    if (&setting != noise_floor) report.settings.push_back(report_of(facts, settings.front(), setting, noise_floor));
   }
   return report;
-}
-
-std::string over_max_drop(const EvalReport& report, double share) {
-  for (const SettingReport& setting : report.settings) {
-    if (setting.baseline) continue;
-    if (setting.text && std::isinf(setting.text->kl_mean.value)) {
-      return setting.name + ", texts: some predictions are no numbers any more, which is beyond any bound";
-    }
-    bool judged = false;
-    for (const SkillFigures& skill : setting.skills) {
-      judged |= skill.tasks > 0;
-      const std::string what = skill.tasks == 0 ? "" : loss_over(skill, share);
-      if (what.empty()) continue;
-      return setting.name + ", " + std::string(skill_name(skill.skill)) + ": " + what + "; a loss of at most " +
-             percent(share) + " was asked for";
-    }
-    if (!judged) {
-      return setting.name +
-             ": no loss was measured, since the baseline solves no family of tasks well enough; take "
-             "more families, your own --tasks, or another model";
-    }
-  }
-  return "";
 }
 
 }  // namespace kvarto

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "eval/report_words.h"
+#include "eval/verdict.h"
 #include "text/html_page.h"
 
 namespace kvarto {
@@ -12,6 +14,11 @@ namespace {
 using html::Frame;
 using html::Point;
 
+struct Limit {
+  double value;
+  const char* name;
+};
+
 // One value per bucket of positions, buckets at equal distances: they double in length.
 struct BucketChart {
   const char* title;  // of one setting: the setting's name follows
@@ -19,14 +26,42 @@ struct BucketChart {
   html::Range y_range;
   double PositionBucket::*value;
   FigureWords* words;
+  std::vector<Limit> limits = {};
 };
+
+// Where they are in sight. Limits that lie close together bear the name of the first of them.
+std::string limit_lines(const Frame& frame, std::span<const Limit> limits) {
+  constexpr double kLineHeight = 14;
+  std::string drawing;
+  double named = -kLineHeight;
+  for (const Limit& limit : limits) {
+    if (limit.value < frame.y_range().from || limit.value > frame.y_range().to) continue;
+    const double y = frame.y(limit.value);
+    drawing += html::line(frame.left(), y, frame.right(), y, "limit");
+    if (std::abs(y - named) < kLineHeight) continue;
+    drawing += html::label(frame.left() + 4, y - 4, "start", limit.name);
+    named = y;
+  }
+  return drawing;
+}
+
+// The words at a point, on the side that the curve does not take.
+std::string point_words(const Frame& frame, std::span<const Point> points, size_t i, const std::string& words) {
+  const double x = frame.x(points[i].x), y = frame.y(points[i].y);
+  const bool rises_before = i > 0 && points[i - 1].y < points[i].y;
+  const bool higher_before = i > 0 && points[i - 1].y > points[i].y;
+  const bool higher_behind = i + 1 < points.size() && points[i + 1].y > points[i].y;
+  if (rises_before && higher_behind) return html::label(x - 6, y - 6, "end", words);
+  if (higher_before && i + 1 < points.size() && !higher_behind) return html::label(x + 6, y - 6, "start", words);
+  return html::label(x, higher_before || higher_behind ? y + 18 : y - 8, "middle", words);
+}
 
 std::string drawn(const SettingReport& setting, const BucketChart& chart) {
   const std::vector<PositionBucket>& buckets = setting.text->buckets;
   const Frame frame({-0.5, static_cast<double>(buckets.size()) - 0.5}, chart.y_range);
   std::string drawing = html::y_axis(frame, chart.y_name), spoken;
   std::vector<Point> points;
-  std::string marks;
+  std::vector<std::string> all_words;  // [points]
   for (size_t i = 0; i < buckets.size(); ++i) {
     const auto at = static_cast<double>(i);
     drawing += html::label(frame.x(at), frame.bottom() + 17, "middle", std::to_string(buckets[i].from));
@@ -35,18 +70,22 @@ std::string drawn(const SettingReport& setting, const BucketChart& chart) {
     spoken += (i == 0 ? " " : ", ") + range_of(buckets[i]) + ": " + words;
     if (!std::isfinite(value)) continue;
     points.push_back({at, value});
-    marks += html::dot(frame.x(at), frame.y(value)) + html::label(frame.x(at), frame.y(value) - 8, "middle", words);
+    all_words.push_back(words);
+  }
+  std::string marks;
+  for (size_t i = 0; i < points.size(); ++i) {
+    marks += html::dot(frame.x(points[i].x), frame.y(points[i].y)) + point_words(frame, points, i, all_words[i]);
   }
   drawing += html::label(frame.right(), html::kChartHeight - 4, "end", "from this position on") +
-             html::curve(frame, points) + marks;
+             limit_lines(frame, chart.limits) + html::curve(frame, points) + marks;
   const std::string title = chart.title + (", " + setting.name);
   return html::figure(4, title, html::svg(title + ":" + spoken, drawing));
 }
 
-// From the figures that are to be seen, with room above for the words at the highest.
-html::Range range_from(double low, double high) {
-  const double room = 0.15 * (high - low);
-  return {low, high + room};
+// From the figures that are to be seen, with room for the words above the highest and below the lowest.
+html::Range with_room(const html::Range& range) {
+  const double room = 0.15 * (range.to - range.from);
+  return {range.from - room, range.to + room};
 }
 
 bool has_buckets(const SettingReport& setting) { return setting.text && !setting.text->buckets.empty(); }
@@ -61,10 +100,15 @@ void widen(html::Range& range, double value) {
 
 std::string divergence_chart(const SettingReport& setting) {
   if (!has_buckets(setting)) return {};
-  html::Range range{0, 0};
-  for (const PositionBucket& bucket : setting.text->buckets) widen(range, bucket.kl_mean);
-  return drawn(setting, {"Divergence by position", "mean KL, nats", range_from(0, range.to), &PositionBucket::kl_mean,
-                         &three_digits});
+  // At least as far as where it begins to matter, so that next to nothing looks like it.
+  html::Range range{0, kWatchDivergence};
+  for (const PositionBucket& bucket : setting.text->buckets) widen(range, bucket.kl_excess);
+  return drawn(setting, {"Divergence by position",
+                         "mean divergence beyond the noise floor, nats",
+                         with_room(range),
+                         &PositionBucket::kl_excess,
+                         &three_digits,
+                         {{kUnsafeDivergence, "unsafe above"}, {kWatchDivergence, "watch above"}}});
 }
 
 std::string agreement_chart(const SettingReport& setting) {
@@ -72,8 +116,8 @@ std::string agreement_chart(const SettingReport& setting) {
   html::Range range{1, 1};
   for (const PositionBucket& bucket : setting.text->buckets) widen(range, bucket.same_top);
   // At least one part in a hundred, so that a single token does not look like a fall.
-  return drawn(setting, {"Same top-1 token by position", "share of positions",
-                         range_from(std::min(range.from, 0.99), 1), &PositionBucket::same_top, &as_percent});
+  return drawn(setting, {"Same likeliest token by position", "share of positions",
+                         with_room({std::min(range.from, 0.99), 1}), &PositionBucket::same_top, &as_percent});
 }
 
 std::string retention_chart(const SettingReport& setting) {

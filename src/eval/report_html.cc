@@ -15,7 +15,10 @@ constexpr std::string_view kStyle =
     "h4{font-size:.95rem;margin:.2rem 0}\n"
     "table{margin-bottom:.6rem}th,td{white-space:nowrap}th{font-weight:600}.soft{color:var(--soft)}\n"
     ".facts th{vertical-align:top}.facts td{text-align:left;white-space:normal;min-width:12rem}"
-    ".rule{white-space:pre-wrap}\n"
+    ".conclusion{font-weight:600}\n"
+    ".conditions td{text-align:left}.conditions td:last-child{white-space:normal;min-width:12rem}"
+    ".changes td{text-align:left}.changes td:nth-last-child(-n+2){white-space:normal;min-width:14rem}\n"
+    "@media(max-width:480px){th:first-child{white-space:normal;min-width:6rem}}\n"
     ".badge{display:inline-block;border-radius:4px;padding:0 .5rem;border:1px solid var(--line)}\n"
     ":root{--safe:#dafbe1;--safe-ink:#0f4d22;--watch:#fff1c2;--watch-ink:#5c4400;--unsafe:#ffdcd9;--unsafe-ink:#8a1512;"
     "--map0:#fff;--map1:#e3effd;--map2:#c9e0fb;--map3:#abcdf8;--map4:#8fbdf5}\n"
@@ -84,6 +87,8 @@ std::string heading(int level, const std::string& words) {
   return "<" + tag + html::escaped(words) + "</" + tag + "\n";
 }
 
+std::string soft(const std::string& words) { return "<p class=\"soft\">" + html::escaped(words) + "</p>\n"; }
+
 // Tells a setting from a baseline of the same name.
 std::string whose(const SettingReport& setting) { return (setting.baseline ? "baseline " : "") + setting.name; }
 
@@ -91,12 +96,14 @@ std::string text_figures(const TextFigures& text, const SettingReport& setting, 
   Table table("Figures of the texts, " + whose(setting));
   table.row("perplexity", {at(pointer + "/perplexity", text.nll, perplexity_words)});
   if (!setting.baseline) {
-    table.row("its ratio to the baseline's", {at(pointer + "/perplexity_ratio", text.nll_difference, ratio_words)});
-    table.row("KL from the baseline, nats", {at(pointer + "/kl_mean_nats", text.kl_mean, three_digits)});
-    table.row("of it beyond the noise floor", {at(pointer + "/kl_excess_nats", text.kl_excess, three_digits)});
-    table.row("99th percentile of it", {at(pointer + "/kl_p99_nats", three_digits(text.kl_p99))});
-    table.row("highest", {at(pointer + "/kl_max_nats", three_digits(text.kl_max))});
-    table.row("same top-1 token", {at(pointer + "/same_top_share", text.same_top, as_percent)});
+    table.row("ratio of perplexities to the baseline's",
+              {at(pointer + "/perplexity_ratio", text.nll_difference, ratio_words)});
+    table.row("divergence (KL) from the baseline, mean, nats",
+              {at(pointer + "/kl_mean_nats", text.kl_mean, three_digits)});
+    table.row("of it beyond the noise floor, nats", {at(pointer + "/kl_excess_nats", text.kl_excess, three_digits)});
+    table.row("divergence, 99th percentile, nats", {at(pointer + "/kl_p99_nats", three_digits(text.kl_p99))});
+    table.row("divergence, highest, nats", {at(pointer + "/kl_max_nats", three_digits(text.kl_max))});
+    table.row("positions with the same likeliest token", {at(pointer + "/same_top_share", text.same_top, as_percent)});
   }
   table.row("tokens", {at(pointer + "/tokens", text.tokens)});
   return table.done();
@@ -105,8 +112,10 @@ std::string text_figures(const TextFigures& text, const SettingReport& setting, 
 std::string bucket_figures(const TextFigures& text, const SettingReport& setting, const std::string& pointer) {
   Table table("Texts by position, " + whose(setting));
   std::vector<std::string> names{"positions", "tokens", "perplexity"};
-  if (!setting.baseline)
-    names.insert(names.end(), {"KL mean, nats", "beyond noise floor", "KL p99, nats", "same top-1"});
+  if (!setting.baseline) {
+    names.insert(names.end(), {"divergence, mean, nats", "beyond the noise floor", "divergence, 99th percentile",
+                               "same likeliest token"});
+  }
   table.head(names);
   for (size_t i = 0; i < text.buckets.size(); ++i) {
     const PositionBucket& bucket = text.buckets[i];
@@ -142,36 +151,39 @@ std::string right_cell(const AnswerFigures& figures, const std::string& pointer)
   return out_of(at(pointer + "/right", figures.right), figures, pointer);
 }
 
-std::string retention_cell(const AnswerFigures& figures, const std::string& pointer) {
-  const std::string here = pointer + "/retention";
-  return figures.retention ? at(here, *figures.retention, four_places) : at(here, "-");
+using Cells = std::vector<std::string>;
+
+void append(Cells& cells, const Cells& more) { cells.insert(cells.end(), more.begin(), more.end()); }
+
+Cells right_cells(const AnswerFigures& figures, const std::string& pointer) {
+  return {right_cell(figures, pointer),
+          out_of(at(pointer + "/baseline_right", figures.baseline_right), figures, pointer)};
 }
 
-// What is compared with the baseline: right, lost and gained, p, drop, retention. Not judged: by likelihood only.
-std::vector<std::string> change_cells(const AnswerFigures& figures, const std::string& pointer, bool judged) {
-  std::vector<std::string> cells{right_cell(figures, pointer),
-                                 out_of(at(pointer + "/baseline_right", figures.baseline_right), figures, pointer)};
-  if (judged) {
-    cells.push_back(at(pointer + "/lost", figures.lost));
-    cells.push_back(at(pointer + "/gained", figures.gained));
-    cells.push_back(at(pointer + "/mcnemar_p", three_digits(figures.p)));
-    cells.push_back(at(pointer + "/drop_share", figures.drop, as_percent));
-  } else {
-    cells.insert(cells.end(), 4, "-");
-  }
-  cells.push_back(retention_cell(figures, pointer));
-  return cells;
+// Lost and gained, p, drop. `changes`: there are right answers, to be lost and gained.
+Cells change_cells(const AnswerFigures& figures, const std::string& pointer, bool changes) {
+  if (!changes) return Cells(4, "-");
+  return {at(pointer + "/lost", figures.lost), at(pointer + "/gained", figures.gained),
+          at(pointer + "/mcnemar_p", three_digits(figures.p)), at(pointer + "/drop_share", figures.drop, as_percent)};
+}
+
+Cells retention_cells(const AnswerFigures& figures, const std::string& pointer) {
+  const std::string here = pointer + "/retention";
+  return {figures.retention ? at(here, *figures.retention, four_places) : at(here, "-"),
+          at(pointer + "/compared", figures.compared)};
 }
 
 std::string skill_part(const SettingReport& setting, const std::string& pointer) {
   if (setting.baseline || setting.skills.empty()) return {};
   Table table("Skills, " + whose(setting));
-  table.head({"skill", "right", "baseline", "lost", "gained", "p", "drop", "retention", "verdict"});
+  table.head({"skill", "right", "baseline", "lost", "gained", "p", "net loss", "retention", "over tasks", "verdict"});
   for (size_t i = 0; i < setting.skills.size(); ++i) {
     const SkillFigures& skill = setting.skills[i];
     const std::string here = pointer + "/skills/" + std::to_string(i);
-    std::vector<std::string> cells(7, "-");  // of no judged family
-    if (skill.tasks > 0) cells = change_cells(skill, here, true);
+    const bool answered = skill.tasks > 0;
+    Cells cells = answered ? right_cells(skill, here) : Cells(2, "-");
+    append(cells, change_cells(skill, here, answered));
+    append(cells, retention_cells(skill, here));
     cells.push_back(badge(here + "/verdict", skill.verdict));
     table.row(std::string(skill_name(skill.skill)), cells);
   }
@@ -180,32 +192,65 @@ std::string skill_part(const SettingReport& setting, const std::string& pointer)
          (chart.empty() ? "" : "<div class=\"charts\">\n" + chart + "</div>\n");
 }
 
+Cells family_cells(const FamilyFigures& family, const std::string& pointer, bool baseline) {
+  Cells cells{at(pointer + "/skill", std::string(skill_name(family.skill)))};
+  if (baseline) {
+    cells.push_back(right_cell(family, pointer));
+  } else {
+    append(cells, right_cells(family, pointer));
+    append(cells, change_cells(family, pointer, family.judged && !family.agreement));
+    append(cells, retention_cells(family, pointer));
+  }
+  cells.push_back(at_if(pointer + "/nll_per_token_nats", family.nll));
+  if (baseline) cells.push_back(at_if(pointer + "/floor_nll_per_token_nats", family.nll_floor));
+  cells.push_back(judged_words(family));
+  return cells;
+}
+
 std::string family_part(const SettingReport& setting, const std::string& pointer) {
   if (setting.families.empty()) return {};
   Table table("Families of tasks, " + whose(setting));
+  Cells names{"family", "skill", "right"};
   if (setting.baseline) {
-    table.head({"family", "skill", "right", "nll/token", "without context", "judged"});
+    append(names, {"nll/token", "without context", "judged"});
   } else {
-    table.head(
-        {"family", "skill", "right", "baseline", "lost", "gained", "p", "drop", "retention", "nll/token", "judged"});
+    append(names, {"baseline", "lost", "gained", "p", "net loss", "retention", "over tasks", "nll/token", "judged"});
   }
+  const bool failed = any_failed(setting);
+  if (failed) names.emplace_back("failed");
+  table.head(names);
   for (size_t i = 0; i < setting.families.size(); ++i) {
     const FamilyFigures& family = setting.families[i];
     const std::string here = pointer + "/families/" + std::to_string(i);
-    std::vector<std::string> cells{at(here + "/skill", std::string(skill_name(family.skill)))};
-    if (setting.baseline) {
-      cells.push_back(right_cell(family, here));
-      cells.push_back(at_if(here + "/nll_per_token_nats", family.nll));
-      cells.push_back(at_if(here + "/floor_nll_per_token_nats", family.nll_floor));
-    } else {
-      const std::vector<std::string> changes = change_cells(family, here, family.judged);
-      cells.insert(cells.end(), changes.begin(), changes.end());
-      cells.push_back(at_if(here + "/nll_per_token_nats", family.nll));
-    }
-    cells.push_back(family.judged ? "yes" : "no, likelihood only");
+    Cells cells = family_cells(family, here, setting.baseline);
+    if (failed) cells.push_back(at(here + "/failed", family.failed));
     table.row(family.family, cells);
   }
-  return heading(3, "Tasks by family, " + whose(setting)) + table.done();
+  std::string legend;
+  for (const std::string& line : family_legend(setting)) legend += (legend.empty() ? "" : " ") + line;
+  return heading(3, "Tasks by family, " + whose(setting)) + table.done() + soft(legend);
+}
+
+// The first of them: what a model wrote is long.
+std::string change_part(const SettingReport& setting, const std::string& pointer) {
+  constexpr size_t kMost = 20;
+  if (setting.changes.empty()) return {};
+  const size_t shown = std::min(kMost, setting.changes.size());
+  Table table("Answers that changed, " + whose(setting), "changes");
+  table.head({"task", "family", "tokens", "depth", "answer", "judged", "the baseline wrote", "the candidate wrote"});
+  for (size_t i = 0; i < shown; ++i) {
+    const AnswerChange& change = setting.changes[i];
+    const std::string here = pointer + "/changes/" + std::to_string(i);
+    const std::string length = change.length_tokens == 0 ? "-" : std::to_string(change.length_tokens);
+    table.row(change.id,
+              {at(here + "/family", change.family), at(here + "/length_tokens", length),
+               at(here + "/depth_share", change.depth ? depth_words(*change.depth) : "-"),
+               at(here + "/change", std::string(change.lost ? "lost" : "gained")), change.judged ? "yes" : "no",
+               html::escaped(shortened(change.baseline_text)), html::escaped(shortened(change.text))});
+  }
+  const size_t more = setting.changes.size() - shown;
+  return heading(3, "Answers that changed, " + whose(setting)) + table.done() +
+         (more == 0 ? "" : soft(std::to_string(more) + " more: see report.json."));
 }
 
 // Right answers in words; the shade says the same once more.
@@ -238,26 +283,27 @@ std::string map_part(const SettingReport& setting, const SettingReport* baseline
     table.end_row();
   }
   return heading(3, "Retrieval map, " + whose(setting)) +
-         "<p class=\"soft\">Right answers by length of the prompt and by depth of what is asked for.</p>\n" +
-         table.done();
+         soft("Right answers by length of the prompt and by depth of what is asked for.") + table.done();
 }
 
-// Its line ends and indents are kept by the style.
-std::string rule_lines() {
-  const std::string rule = verdict_rule();
-  std::string out;
-  for (size_t from = 0; from < rule.size();) {
-    const size_t end = std::min(rule.find('\n', from), rule.size());
-    out += html::escaped(std::string_view(rule).substr(from, end - from)) + "\n";
-    from = end + 1;
+std::string rule_part() {
+  Table table("Rule of the verdicts", "conditions");
+  table.head({"of", "verdict", "when"});
+  for (const VerdictCondition& condition : verdict_conditions()) {
+    table.row(std::string(condition.subject),
+              {std::string(verdict_name(condition.verdict)), html::escaped(condition.words)});
   }
-  return out;
+  std::string terms;
+  for (const std::string& term : verdict_terms()) terms += "<li>" + html::escaped(term) + "</li>\n";
+  return "<details class=\"rule\"><summary>Rule of the verdicts</summary>\n" + table.done() + "<ul>\n" + terms +
+         "</ul></details>\n";
 }
 
 std::string summary(const EvalReport& report) {
   Table table("Verdicts");
   std::vector<std::string> names{"setting", "texts"};
   for (const Skill skill : kSkills) names.emplace_back(skill_name(skill));
+  append(names, {"KV bytes/token", "of baseline's"});
   table.head(names);
   bool any = false;
   for (size_t i = 0; i < report.settings.size(); ++i) {
@@ -272,10 +318,13 @@ std::string summary(const EvalReport& report) {
       cells.push_back(found == setting.skills.end() ? "-"
                                                     : badge(here + "/skills/" + number + "/verdict", found->verdict));
     }
+    const uint64_t bytes = setting.kv_bytes_per_token;
+    append(cells, {at(here + "/kv_bytes_per_token", bytes == 0 ? "-" : std::to_string(bytes)),
+                   kv_share_words(setting, baseline_of(report))});
     table.row(setting.name, cells);
   }
-  return heading(2, "Verdicts") + (any ? table.done() : "<p>Nothing was compared.</p>\n") + "<p class=\"rule\">" +
-         rule_lines() + "</p>\n";
+  return heading(2, "Verdicts") +
+         (any ? table.done() + soft(std::string(kVerdictLegend)) : "<p>Nothing was compared.</p>\n") + rule_part();
 }
 
 std::string setting_part(const EvalReport& report, size_t index) {
@@ -286,6 +335,7 @@ std::string setting_part(const EvalReport& report, size_t index) {
   out += text_part(setting, here);
   out += skill_part(setting, here);
   out += family_part(setting, here);
+  out += change_part(setting, here);
   return out + map_part(setting, baseline_of(report), here);
 }
 
@@ -299,7 +349,12 @@ std::string facts_part(const EvalReport& report) {
 
 std::string report_html(const EvalReport& report) {
   const std::string title = "kvarto eval: " + report.facts.model;
-  std::string page = html::head(title, kStyle) + "<main>\n" + heading(1, title) + summary(report);
+  std::string page = html::head(title, kStyle) + "<main>\n" + heading(1, title);
+  for (const SettingReport& setting : report.settings) {
+    const std::string conclusion = conclusion_of(setting);
+    if (!conclusion.empty()) page += "<p class=\"conclusion\">" + html::escaped(conclusion) + "</p>\n";
+  }
+  page += summary(report);
   for (size_t i = 0; i < report.settings.size(); ++i) page += setting_part(report, i);
   return page + facts_part(report) + "</main>" + html::tail();
 }

@@ -1,6 +1,7 @@
 // What programs read. Names carry their unit; what is not finite becomes null, as nlohmann writes it.
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "eval/report.h"
 #include "eval/text_score.h"
@@ -33,6 +34,10 @@ Json facts_json(const RunFacts& facts) {
   for (const RunFacts::Text& text : facts.texts) {
     texts.push_back({{"name", text.name}, {"sha256", text.sha256}, {"tokens", text.tokens}});
   }
+  Json servers = Json::array();
+  for (const RunFacts::Server& server : facts.servers) {
+    servers.push_back({{"url", server.url}, {"model", server.model}, {"echoes", server.echoes}});
+  }
   return {{"program", known(facts.program)},
           {"model", facts.model},
           {"fingerprint", known(facts.fingerprint)},
@@ -46,9 +51,11 @@ Json facts_json(const RunFacts& facts) {
           {"context_tokens", facts.context_tokens},
           {"samples", facts.samples},
           {"settings", facts.settings},
+          {"servers", std::move(servers)},
           {"noise_floor", facts.noise_floor ? Json(facts.settings.at(*facts.noise_floor)) : Json(nullptr)},
           {"families", facts.families},
           {"texts", std::move(texts)},
+          {"tasks_sha256", known(facts.tasks_sha256)},
           {"own_tasks_sha256", known(facts.own_tasks_sha256)}};
 }
 
@@ -82,30 +89,50 @@ Json text_json(const std::optional<TextFigures>& text) {
           {"verdict", verdict_name(text->verdict)}};
 }
 
-// Behind the fields that say whose answers they are.
-void add_answers(Json& json, const AnswerFigures& figures) {
+// Behind the fields that say whose answers they are. `changes`: there are right answers, to be lost and gained.
+void add_answers(Json& json, const AnswerFigures& figures, bool changes) {
+  const auto if_changes = [changes](Json value) { return changes ? std::move(value) : Json(nullptr); };
   json["tasks"] = figures.tasks;
   json["right"] = figures.right;
   json["baseline_right"] = figures.baseline_right;
-  json["lost"] = figures.lost;
-  json["gained"] = figures.gained;
-  json["mcnemar_p"] = figures.p;
-  json["drop_share"] = interval_json(figures.drop);
+  json["lost"] = if_changes(figures.lost);
+  json["gained"] = if_changes(figures.gained);
+  json["mcnemar_p"] = if_changes(figures.p);
+  json["drop_share"] = if_changes(interval_json(figures.drop));
+  json["compared"] = figures.compared;
+  json["groups"] = figures.groups;
   json["nll_per_token_nats"] = or_null(figures.nll);
   json["floor_nll_per_token_nats"] = or_null(figures.nll_floor);
   json["retention"] = figures.retention ? interval_json(*figures.retention) : Json(nullptr);
+  json["retention_of"] = Json(nullptr);
+  if (figures.retention) json["retention_of"] = figures.nll_floor ? "floor" : "likelihood";
 }
 
 Json family_json(const FamilyFigures& family) {
-  Json json{{"family", family.family}, {"skill", skill_name(family.skill)}, {"judged", family.judged}};
-  add_answers(json, family);
+  Json json{{"family", family.family},
+            {"skill", skill_name(family.skill)},
+            {"judged", family.judged},
+            {"agreement", family.agreement},
+            {"failed", family.failed}};
+  add_answers(json, family, /*changes=*/!family.agreement);
   return json;
 }
 
 Json skill_json(const SkillFigures& skill) {
   Json json{{"skill", skill_name(skill.skill)}, {"verdict", verdict_name(skill.verdict)}};
-  add_answers(json, skill);
+  add_answers(json, skill, /*changes=*/skill.tasks > 0);
   return json;
+}
+
+Json change_json(const AnswerChange& change) {
+  return {{"task", change.id},
+          {"family", change.family},
+          {"length_tokens", known_number(change.length_tokens)},
+          {"depth_share", or_null(change.depth)},
+          {"change", change.lost ? "lost" : "gained"},
+          {"judged", change.judged},
+          {"baseline_text", change.baseline_text},
+          {"text", change.text}};
 }
 
 Json cell_json(const HeatCell& cell) {
@@ -129,9 +156,11 @@ Json setting_json(const SettingReport& setting) {
           {"kv_bytes_per_token", known_number(setting.kv_bytes_per_token)},
           {"prompt_tokens_per_s", known_number(setting.prompt_tokens_per_s)},
           {"seconds", setting.seconds},
+          {"longest_tokens", known_number(setting.longest_tokens)},
           {"text", text_json(setting.text)},
           {"families", array_of(setting.families, family_json)},
           {"skills", array_of(setting.skills, skill_json)},
+          {"changes", array_of(setting.changes, change_json)},
           {"retrieval_map", array_of(setting.heat, cell_json)}};
 }
 
@@ -144,7 +173,7 @@ std::string report_json(const EvalReport& report) {
                    {{"kl_tokens", kTopTokens},
                     {"resamples", kResamples},
                     {"resample_seed", kResampleSeed},
-                    {"run_positions", kRunPositions},
+                    {"stretch_positions", kStretchPositions},
                     {"verdict_rule", verdict_rule()}}},
                   {"settings", array_of(report.settings, setting_json)}};
   // Names come from files and servers: bytes that are no UTF-8 are replaced, not thrown at.

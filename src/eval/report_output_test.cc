@@ -1,176 +1,18 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <set>
-#include <string_view>
 
 #include "eval/report.h"
+#include "eval/report_scene.h"
 #include "eval/report_words.h"
 #include "eval/verdict.h"
 
 namespace kvarto {
 namespace {
 
+using namespace report_scene;
 using Json = nlohmann::ordered_json;
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-const double kNone = std::nan("");
-
-PositionBucket bucket(uint32_t from, uint32_t to, double nll, double kl_mean, double kl_p99, double same_top) {
-  PositionBucket out;
-  out.from = from;
-  out.to = to;
-  out.tokens = to - from;
-  out.nll = nll;
-  out.kl_mean = kl_mean;
-  out.kl_excess = kl_mean - 0.001;
-  out.kl_p99 = kl_p99;
-  out.same_top = same_top;
-  return out;
-}
-
-HeatCell cell(uint32_t length_tokens, double depth, uint32_t right) {
-  HeatCell out;
-  out.length_tokens = length_tokens;
-  out.depth = depth;
-  out.tasks = 3;
-  out.right = right;
-  return out;
-}
-
-FamilyFigures family(const char* name, Skill skill, uint32_t baseline_right, uint32_t right, bool judged) {
-  FamilyFigures out;
-  out.family = name;
-  out.skill = skill;
-  out.tasks = 48;
-  out.baseline_right = baseline_right;
-  out.right = right;
-  out.judged = judged;
-  return out;
-}
-
-SettingReport baseline_setting() {
-  SettingReport out;
-  out.name = "kv=f16";
-  out.baseline = true;
-  out.kv_bytes_per_token = 12288;
-  out.prompt_tokens_per_s = 310.4;
-  out.seconds = 530;
-  TextFigures text;
-  text.tokens = 511;
-  text.nll = {2.5, 2.45, 2.55};
-  text.buckets = {bucket(1, 256, 3, 0, 0, 1), bucket(256, 512, 2.4, 0, 0, 1)};
-  out.text = text;
-  FamilyFigures needle = family("needle", Skill::retrieval, 45, 45, true);
-  needle.nll = 0.05;
-  needle.nll_floor = 6.125;
-  out.families = {needle, family("hops", Skill::multi_hop, 10, 10, false)};
-  out.heat = {cell(512, 0, 3), cell(512, 1, 3), cell(2048, 0, 3)};
-  return out;
-}
-
-// Named as an attacker would, with figures that no text may show as they are.
-SettingReport candidate() {
-  SettingReport out;
-  out.name = "k=<i>\"&";
-  out.kv_bytes_per_token = 6144;
-  TextFigures text;
-  text.tokens = 511;
-  text.nll = {2.51, 2.46, 2.56};
-  text.nll_difference = {0.01, 0.008, 0.012};
-  text.kl_mean = {0.0123, 0.011, 0.0135};
-  text.kl_excess = {0.0113, 0.0101, 0.0124};
-  text.kl_p99 = 0.25;
-  text.kl_max = kInfinite;
-  text.same_top = {0.9871, 0.98, 0.99};
-  text.buckets = {bucket(1, 256, 3.01, 0.004, 0.09, 0.995), bucket(256, 512, 2.42, 0.02, kNone, 0.98)};
-  text.verdict = Verdict::watch;
-  out.text = text;
-  FamilyFigures needle = family("needle", Skill::retrieval, 45, 43, true);
-  needle.nll = 0.062;
-  needle.nll_floor = 6.125;
-  needle.retention = Interval{0.987, 0.971, 1.002};
-  needle.lost = 3;
-  needle.gained = 1;
-  needle.p = 0.625;
-  needle.drop = {2.0 / 48, -0.02, 0.1};
-  FamilyFigures hops = family("hops", Skill::multi_hop, 10, 9, false);
-  hops.nll = kInfinite;
-  hops.retention = Interval{kNone, -kInfinite, kInfinite};
-  hops.lost = 2;
-  hops.p = kNone;
-  out.families = {needle, hops};
-  SkillFigures retrieval;
-  static_cast<AnswerFigures&>(retrieval) = needle;
-  retrieval.skill = Skill::retrieval;
-  retrieval.verdict = Verdict::unsafe;
-  SkillFigures multi_hop;
-  multi_hop.skill = Skill::multi_hop;
-  out.skills = {retrieval, multi_hop};
-  out.heat = {cell(512, 0, 3), cell(512, 1, 2), cell(2048, 0, 1)};
-  out.heat[1].nll = 0.5;
-  return out;
-}
-
-EvalReport scene() {
-  EvalReport report;
-  RunFacts& facts = report.facts;
-  facts.model = "<b>m</b>&\"x\"\x1b[31m.gguf";
-  facts.fingerprint = "00ff";
-  facts.architecture = "qwen2";
-  facts.numerics = "int8-1";
-  facts.simd_target = "avx2";
-  facts.weight_types = "Q4_1, Q8_0";
-  facts.threads = 2;
-  facts.block_size = 16;
-  facts.seed = 7;
-  facts.context_tokens = 4096;
-  facts.samples = 48;
-  facts.settings = {"kv=f16", "k=<i>\"&"};
-  facts.families = {"needle", "hops"};
-  facts.texts = {{"<script>alert(1)</script>.txt", "abcd", 512}};
-  facts.program = "9.8.7";
-  report.settings = {baseline_setting(), candidate()};
-  return report;
-}
-
-// Runs of spaces become one, so that a test says what stands beside what, not how wide columns are.
-std::string squeezed(const std::string& text) { return std::regex_replace(text, std::regex(" +"), " "); }
-
-std::string without_style(const std::string& page) {
-  const size_t from = page.find("<style>"), to = page.find("</style>", from);
-  return page.substr(0, from) + page.substr(to + std::string_view("</style>").size());
-}
-
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
-  return count;
-}
-
-// The first tag that does not fit; empty: every element is closed, in order.
-std::string unbalanced(const std::string& page) {
-  std::vector<std::string> open;
-  for (size_t at = page.find('<'); at != std::string::npos; at = page.find('<', at + 1)) {
-    const size_t end = page.find('>', at);
-    if (end == std::string::npos) return "no end: " + page.substr(at, 40);
-    const std::string tag = page.substr(at + 1, end - at - 1);
-    if (tag.find('<') != std::string::npos) return "a tag in a tag: " + tag;
-    if (tag.starts_with("!") || tag.starts_with("meta") || tag.starts_with("br") || tag.ends_with("/")) continue;
-    if (!tag.starts_with("/")) {
-      open.push_back(tag.substr(0, tag.find(' ')));
-    } else if (open.empty() || open.back() != tag.substr(1)) {
-      return "closes nothing: " + tag;
-    } else {
-      open.pop_back();
-    }
-  }
-  return open.empty() ? "" : "left open: " + open.back();
-}
 
 // --- the table
 
@@ -185,21 +27,76 @@ TEST(ReportTable, HasTheFigures) {
            " hops multi-hop 10/48 - - no, likelihood only\n",
            "setting k=<i>\"&: 6144 bytes of KV cache per token\n",
            "texts: watch\n",
-           " its ratio 1.0101 [1.0080, 1.0121] to the baseline's\n",
-           " KL 0.0123 [0.011, 0.0135] nats; p99 0.25, max -\n",
-           " beyond the noise floor 0.0113 [0.0101, 0.0124] nats\n",
-           " same top-1 98.71 % [98.00 %, 99.00 %]\n",
+           " ratio of perplexities 1.0101 [1.0080, 1.0121] to the baseline's\n",
+           " divergence (KL), mean 0.0123 [0.011, 0.0135] nats from the baseline\n",
+           " of it beyond the noise floor 0.0113 [0.0101, 0.0124] nats\n",
+           " divergence, 99th percentile 0.25 nats\n",
+           " divergence, highest - nats\n",
+           " same likeliest token 98.71 % [98.00 %, 99.00 %] of positions\n",
            " 1-255 255 20.287 0.004 0.003 0.09 99.50 %\n",
            " 256-511 256 11.246 0.02 0.019 - 98.00 %\n",
-           " needle retrieval 43/48 45/48 3 1 0.625 0.062 0.9870 [0.9710, 1.0020] yes\n",
-           " hops multi-hop 9/48 10/48 - - - - - [-, -] no, likelihood only\n",
-           " retrieval 43/48 45/48 3 1 0.625 4.17 % [-2.00 %, 10.00 %] 0.9870 [0.9710, 1.0020] unsafe\n",
-           " multi-hop - - - - - - - not judged\n",
+           " family skill right baseline lost gained p nll/token retention over tasks judged\n",
+           " needle retrieval 43/48 45/48 3 1 0.625 0.062 0.9870 [0.9710, 1.0020] 45 yes\n",
+           " hops multi-hop 9/48 10/48 - - - - - [-, -] 45 no, likelihood only\n",
+           " retrieval 43/48 45/48 3 1 0.625 4.17 % [-2.00 %, 10.00 %] 0.9870 [0.9710, 1.0020] 45 unsafe\n",
+           " multi-hop - - - - - - - 0 not judged\n",
+           "answers that changed\n lost needle-<512>-0\n gained hops-1 (not judged)\n",
+           " without context: the same where the prompt lacks what answers it.\n",
+           " likelihood only: the baseline solves less than 60 % of the family, so that it judges nothing.\n",
            " tokens 0 % 100 %\n 512 3/3 2/3\n 2048 1/3\n",
-           " k=<i>\"& watch unsafe not judged - - -\n",
+           " k=<i>\"& watch unsafe not judged - - - 6144 50.00 %\n",
        }) {
     EXPECT_NE(table.find(wanted), std::string::npos) << wanted << "\n" << table;
   }
+}
+
+TEST(ReportTable, VerdictsComeFirstAndTheConclusionLast) {
+  const std::string table = squeezed(report_table(scene()));
+  EXPECT_TRUE(
+      table.starts_with("verdicts\n setting texts retrieval multi-hop reasoning structure own KV bytes/token "
+                        "of baseline's\n k=<i>\"& watch unsafe not judged - - - 6144 50.00 %\n -: not "
+                        "measured."))
+      << table;
+  EXPECT_NE(table.find("\n\nwhat was run\n model "), std::string::npos) << table;
+  EXPECT_TRUE(table.ends_with("\nrule of the verdicts\n" + squeezed(verdict_rule()) +
+                              "\nk=<i>\"&: unsafe for retrieval; watch for texts; multi-hop not judged. 3 lost, 1 "
+                              "gained in 48 judged tasks; lengths up to 2048 tokens.\n"))
+      << table;
+}
+
+TEST(ReportTable, NamesTenAnswersThatChanged) {
+  EvalReport report = scene();
+  AnswerChange change = report.settings[1].changes[0];
+  report.settings[1].changes.clear();
+  for (int i = 0; i < 12; ++i) {
+    change.id = "t" + std::to_string(i);
+    report.settings[1].changes.push_back(change);
+  }
+  const std::string wanted = " lost t0, t1, t2, t3, t4, t5, t6, t7, t8, t9\n and 2 more: see the JSON\n";
+  EXPECT_NE(squeezed(report_table(report)).find(wanted), std::string::npos);
+}
+
+TEST(ReportTable, HasOwnQuestionsServersAndRefusedTasks) {
+  const std::string table = squeezed(report_table(scene_with_own()));
+  for (const char* wanted : {
+           " server http://one:8000/v1, model m<1>, likelihoods from echoed prompts\n",
+           " server http://two:8000/v1, model m2, no likelihoods: it does not echo prompts\n",
+           " tasks up to 48 a family, seed 7, sha256 1234\n",
+           " failed: refused by a server, and in no other figure.\n",
+           " own tasks sha256 5678\n",
+           " own-agreement own 8/8 0.25 - by likelihood\n",
+           " over tasks judged failed\n",
+           " 45 yes 0\n",
+           " 45 no, likelihood only 2\n",
+           " own-agreement own 5/8 8/8 - - - 0.25 0.9000 [0.8500, 0.9375] 8 by likelihood 0\n",
+           " own - - - - - - 0.9000 [0.8500, 0.9375] 8 unsafe\n",
+       }) {
+    EXPECT_NE(table.find(wanted), std::string::npos) << wanted << "\n" << table;
+  }
+  EXPECT_EQ(report_table(scene()).find("failed"), std::string::npos);
+  EvalReport report = scene_with_own();
+  report.settings[1].families[2].judged = false;
+  EXPECT_NE(report_table(report).find("no, there is no likelihood"), std::string::npos);
 }
 
 TEST(Report, TheNoiseFloorIsSaidOnce) {
@@ -216,12 +113,15 @@ TEST(ReportTable, SaysWhatWasRun) {
   const std::string table = squeezed(report_table(scene()));
   for (const char* wanted :
        {" model <b>m</b>&\"x\"\\x1b[31m.gguf, qwen2\n", " fingerprint 00ff\n", " weights Q4_1, Q8_0\n",
-        " numerics int8-1 on avx2, 2 threads\n", " context up to 4096 tokens", " tasks 48 samples a family, seed 7\n",
+        " numerics int8-1 on avx2, 2 threads\n", " context up to 4096 tokens", " tasks up to 48 a family, seed 7\n",
         " text <script>alert(1)</script>.txt, 512 tokens, sha256 abcd\n", "blocks of 16 tokens", " the 256 tokens",
         "10000 resamples (seed 20231)", " program kvarto 9.8.7\n"}) {
     EXPECT_NE(table.find(wanted), std::string::npos) << wanted << "\n" << table;
   }
   EXPECT_EQ(count_of(report_table(scene()), verdict_rule()), 1u);
+  EvalReport none = scene();
+  none.facts.families.clear();
+  EXPECT_NE(squeezed(report_table(none)).find(" tasks none made, seed 7\n"), std::string::npos);
 }
 
 TEST(ReportTable, ColumnsStandUnderEachOther) {
@@ -264,15 +164,15 @@ TEST(ReportJson, HasTheFactsOfTheRun) {
   const Json wanted = Json::parse(R"({
     "program": "9.8.7", "model": "<b>m</b>&\"x\"\u001b[31m.gguf", "fingerprint": "00ff", "architecture": "qwen2",
     "weight_types": "Q4_1, Q8_0", "numerics": "int8-1", "simd_target": "avx2", "threads": 2, "block_tokens": 16,
-    "seed": 7, "context_tokens": 4096, "samples": 48, "settings": ["kv=f16", "k=<i>\"&"],
+    "seed": 7, "context_tokens": 4096, "samples": 48, "settings": ["kv=f16", "k=<i>\"&"], "servers": [],
     "noise_floor": null, "families": ["needle", "hops"],
     "texts": [{"name": "<script>alert(1)</script>.txt", "sha256": "abcd", "tokens": 512}],
-    "own_tasks_sha256": null})");
+    "tasks_sha256": null, "own_tasks_sha256": null})");
   EXPECT_EQ(json["run"], wanted);
   EXPECT_EQ(json["method"]["kl_tokens"], 256);
   EXPECT_EQ(json["method"]["resamples"], 10000);
   EXPECT_EQ(json["method"]["resample_seed"], 20231);
-  EXPECT_EQ(json["method"]["run_positions"], 64);
+  EXPECT_EQ(json["method"]["stretch_positions"], 64);
   EXPECT_EQ(json["method"]["verdict_rule"].get<std::string>(), verdict_rule());
 }
 
@@ -323,7 +223,10 @@ TEST(ReportJson, HasTheFiguresOfTasks) {
     expect_interval(needle["drop_share"], {2.0 / 48, -0.02, 0.1});
     EXPECT_DOUBLE_EQ(needle["nll_per_token_nats"].get<double>(), 0.062);
     EXPECT_DOUBLE_EQ(needle["floor_nll_per_token_nats"].get<double>(), 6.125);
+    EXPECT_EQ(needle["compared"], 45);
+    EXPECT_EQ(needle["groups"], 12);
     expect_interval(needle["retention"], {0.987, 0.971, 1.002});
+    EXPECT_EQ(needle["retention_of"], "floor");
   }
   EXPECT_EQ(setting["families"][0]["family"], "needle");
   EXPECT_EQ(setting["families"][0]["judged"], true);
@@ -333,7 +236,10 @@ TEST(ReportJson, HasTheFiguresOfTasks) {
   EXPECT_TRUE(setting["families"][1]["retention"]["value"].is_null());
   EXPECT_EQ(setting["skills"][0]["verdict"], "unsafe");
   EXPECT_EQ(setting["skills"][1]["verdict"], "not judged");
-  EXPECT_TRUE(setting["skills"][1]["retention"].is_null());
+  EXPECT_EQ(setting["families"][1]["retention_of"], "likelihood");
+  for (const char* none : {"lost", "gained", "mcnemar_p", "drop_share", "retention", "retention_of"}) {
+    EXPECT_TRUE(setting["skills"][1][none].is_null()) << none;
+  }
   const Json wanted =
       Json::parse(R"({"length_tokens": 512, "depth_share": 1.0, "tasks": 3, "right": 2, "nll_per_token_nats": 0.5})");
   ASSERT_EQ(setting["retrieval_map"].size(), 3u);
@@ -341,97 +247,46 @@ TEST(ReportJson, HasTheFiguresOfTasks) {
   EXPECT_TRUE(setting["retrieval_map"][0]["nll_per_token_nats"].is_null());
 }
 
+TEST(ReportJson, HasAllAnswersThatChanged) {
+  EvalReport report = scene();
+  const Json wanted = Json::parse(R"([
+    {"task": "needle-<512>-0", "family": "needle", "length_tokens": 512, "depth_share": 0.25, "change": "lost",
+     "judged": true, "baseline_text": " the <b>blue</b>\n\t gate", "text": ")" +
+                                  std::string(200, 'x') + R"("},
+    {"task": "hops-1", "family": "hops", "length_tokens": null, "depth_share": null, "change": "gained",
+     "judged": false, "baseline_text": "", "text": ""}])");
+  EXPECT_EQ(Json::parse(report_json(report))["settings"][1]["changes"], wanted);
+  EXPECT_EQ(Json::parse(report_json(report))["settings"][1]["longest_tokens"], 2048);
+  report.settings[1].changes.assign(100, report.settings[1].changes[0]);
+  EXPECT_EQ(Json::parse(report_json(report))["settings"][1]["changes"].size(), 100u);
+}
+
+TEST(ReportJson, HasOwnQuestionsServersAndRefusedTasks) {
+  const Json json = Json::parse(report_json(scene_with_own()));
+  EXPECT_EQ(json["run"]["servers"], Json::parse(R"([{"url": "http://one:8000/v1", "model": "m<1>", "echoes": true},
+                                                    {"url": "http://two:8000/v1", "model": "m2", "echoes": false}])"));
+  EXPECT_EQ(json["run"]["tasks_sha256"], "1234");
+  EXPECT_EQ(json["run"]["own_tasks_sha256"], "5678");
+  const Json& setting = json["settings"][1];
+  EXPECT_EQ(setting["families"][0]["agreement"], false);
+  EXPECT_EQ(setting["families"][0]["failed"], 0);
+  EXPECT_EQ(setting["families"][1]["failed"], 2);
+  const Json& own = setting["families"][2];
+  EXPECT_EQ(own["agreement"], true);
+  EXPECT_EQ(own["right"], 5);
+  EXPECT_EQ(own["tasks"], 8);
+  EXPECT_EQ(own["retention_of"], "likelihood");
+  for (const Json& each : {own, setting["skills"][2]}) {
+    EXPECT_EQ(each["compared"], 8);
+    for (const char* none : {"lost", "gained", "mcnemar_p", "drop_share"}) EXPECT_TRUE(each[none].is_null()) << none;
+  }
+}
+
 TEST(ReportJson, BytesThatAreNoTextDoNoHarm) {
   EvalReport report = scene();
   report.facts.model = "m\xff";
   EXPECT_TRUE(Json::accept(report_json(report)));
   EXPECT_NE(report_html(report).find("m\\xff"), std::string::npos);
-}
-
-// --- the page
-
-TEST(ReportHtml, IsWellFormed) { EXPECT_EQ(unbalanced(without_style(report_html(scene()))), ""); }
-
-TEST(ReportHtml, LoadsNothingAndEscapesNames) {
-  const std::string page = report_html(scene());
-  for (const char* bad : {"http", "<script", "src=", "href", "@import", "url(", "<b>m", "<i>", "\x1b"}) {
-    EXPECT_EQ(page.find(bad), std::string::npos) << bad;
-  }
-  EXPECT_NE(page.find("<h1>kvarto eval: &lt;b&gt;m&lt;/b&gt;&amp;&quot;x&quot;\\x1b[31m.gguf</h1>"), std::string::npos);
-  EXPECT_NE(page.find("&lt;script&gt;alert(1)&lt;/script&gt;.txt, 512 tokens"), std::string::npos);
-  EXPECT_NE(page.find("aria-label=\"Skills, k=&lt;i&gt;&quot;&amp;\""), std::string::npos);
-}
-
-TEST(ReportHtml, HasItsParts) {
-  const std::string page = report_html(scene());
-  EXPECT_TRUE(page.starts_with("<!doctype html>\n<html lang=\"en\">"));
-  EXPECT_EQ(count_of(page, "<h1>"), 1u);
-  EXPECT_EQ(count_of(page, "<svg"), 3u);  // divergence, agreement, retention of the one candidate
-  EXPECT_EQ(count_of(page, "role=\"img\" aria-label=\""), 3u);
-  EXPECT_EQ(count_of(page, "<th>"), 0u);  // each says what it heads
-  EXPECT_EQ(count_of(page, "class=\"tables\" tabindex=\"0\" role=\"region\" aria-label=\""), count_of(page, "<table"));
-  EXPECT_NE(page.find("256-511: 0.02\">"), std::string::npos);  // a chart's points for who does not see it
-  EXPECT_NE(page.find("retrieval: 0.9870 [0.9710, 1.0020]</text>"), std::string::npos);
-  EXPECT_NE(page.find("class=\"badge unsafe\"><span data-at=\"/settings/1/skills/0/verdict\">unsafe</span>"),
-            std::string::npos);
-  EXPECT_NE(page.find(", was 3/3</td>"), std::string::npos);
-  EXPECT_NE(page.find("<td class=\"map2\">"), std::string::npos);  // 2/3
-  EXPECT_NE(page.find("<td class=\"map1\">"), std::string::npos);  // 1/3
-  EXPECT_EQ(count_of(page, "<p class=\"rule\">"), 1u);
-}
-
-TEST(ReportHtml, HeadingsStepDownOneAtATimeAndRegionsHaveTheirOwnNames) {
-  const std::string page = report_html(scene());
-  int before = 0;
-  const std::regex heading("<h([1-6])>");
-  for (std::sregex_iterator it(page.begin(), page.end(), heading), end; it != end; ++it) {
-    const int level = std::stoi((*it)[1].str());
-    EXPECT_LE(level, before + 1) << it->position();
-    before = level;
-  }
-  std::multiset<std::string> names;
-  const std::regex region("role=\"region\" aria-label=\"([^\"]*)\"");
-  for (std::sregex_iterator it(page.begin(), page.end(), region), end; it != end; ++it) names.insert((*it)[1].str());
-  EXPECT_GE(names.size(), 9u);
-  for (const std::string& name : names) EXPECT_EQ(names.count(name), 1u) << name;
-}
-
-// Half a unit of the last digit that is written.
-double rounding_of(const std::string& words) {
-  const size_t e = words.find('e'), point = words.find('.');
-  const double power = e == std::string::npos ? 0 : std::stod(words.substr(e + 1));
-  const size_t digits_end = std::min(e, words.find_first_not_of("-0123456789."));
-  const size_t decimals = point == std::string::npos ? 0 : std::min(digits_end, words.size()) - point - 1;
-  return 0.5000001 * std::pow(10, power - static_cast<double>(decimals));
-}
-
-TEST(ReportHtml, FiguresAreThoseOfTheJson) {
-  const EvalReport report = scene();
-  const std::string page = report_html(report);
-  const Json json = Json::parse(report_json(report));
-  const std::regex figure("<span data-at=\"([^\"]*)\">([^<]*)</span>");
-  size_t numbers = 0, absent = 0, texts = 0;
-  for (std::sregex_iterator it(page.begin(), page.end(), figure), end; it != end; ++it) {
-    const std::string pointer = (*it)[1].str(), words = (*it)[2].str();
-    const Json::json_pointer place(pointer);
-    ASSERT_TRUE(json.contains(place)) << pointer;
-    const Json& value = json[place];
-    if (value.is_string()) {
-      EXPECT_EQ(words, value.get<std::string>()) << pointer;
-      ++texts;
-    } else if (value.is_null()) {
-      EXPECT_EQ(words, "-") << pointer;
-      ++absent;
-    } else {
-      const double scale = words.ends_with(" %") ? 100 : 1;
-      EXPECT_NEAR(std::stod(words), scale * value.get<double>(), rounding_of(words)) << pointer;
-      ++numbers;
-    }
-  }
-  EXPECT_GE(numbers, 80u);
-  EXPECT_EQ(absent, 8u);
-  EXPECT_EQ(texts, 10u);  // three verdicts, each twice, and the skills of four families
-  EXPECT_EQ(count_of(page, "data-at"), numbers + absent + texts);
 }
 
 // --- all three
@@ -466,6 +321,14 @@ TEST(ReportWords, FiguresHaveTheDigitsThatCount) {
   for (FigureWords* words : {&three_digits, &four_places, &as_percent, &perplexity_words, &ratio_words}) {
     EXPECT_EQ(words(kNone), "-");
   }
+}
+
+TEST(ReportWords, WhatAModelWroteIsShortened) {
+  EXPECT_EQ(shortened(""), "");
+  EXPECT_EQ(shortened("\n a \t\r\n b \n"), "a b");
+  EXPECT_EQ(shortened(std::string(120, 'x')), std::string(120, 'x'));
+  EXPECT_EQ(shortened(std::string(121, 'x')), std::string(120, 'x') + "...");
+  EXPECT_EQ(shortened("\x1b["), "\\x1b[");
 }
 
 TEST(ReportWords, GridHasEachLengthAndDepthOnce) {

@@ -128,17 +128,17 @@ TEST(EvalReport, AnIdenticalCandidateLosesNothing) {
   }
 }
 
-// The floor diverges by 1/64 everywhere: that much is no fault of the candidate, whose mean is 2/64 (resample.py's
-// text).
+// The noise floor diverges by 1/64 everywhere: that much is no fault of the candidate, whose mean is 2/64
+// (resample.py's text).
 TEST(EvalReport, TheNoiseFloorIsTakenOffByPosition) {
   const SettingRecords baseline = setting("kv=f16", answers("plain", "+++"), {text(0, 300, true)});
   SettingRecords candidate = setting("kv=int8", answers("plain", "+++"), {text(0, 300, false)});
-  SettingRecords floor = setting("kv=f16:noise=120", {}, {text(0, 300, false)});
-  floor.texts[0].divergence.assign(300, 1.0 / 64);
+  SettingRecords noise_floor = setting("kv=f16:noise=120", {}, {text(0, 300, false)});
+  noise_floor.texts[0].divergence.assign(300, 1.0 / 64);
   RunFacts facts;
   facts.noise_floor = 2;
-  const EvalReport report = make_report(facts, {baseline, candidate, floor});
-  ASSERT_EQ(report.settings.size(), 2u) << "the floor is none of those that are compared";
+  const EvalReport report = make_report(facts, {baseline, candidate, noise_floor});
+  ASSERT_EQ(report.settings.size(), 2u) << "the noise floor is none of those that are compared";
   const TextFigures& figures = *report.settings[1].text;
   EXPECT_DOUBLE_EQ(figures.kl_mean.value, 2.0 / 64);
   EXPECT_DOUBLE_EQ(figures.kl_excess.value, 1.0 / 64);
@@ -148,7 +148,7 @@ TEST(EvalReport, TheNoiseFloorIsTakenOffByPosition) {
   EXPECT_EQ(figures.verdict, Verdict::watch);
   expect_equal(report.settings[0].text->kl_excess, 0);
   candidate.texts[0].divergence.assign(300, 0);  // to the bit the baseline
-  expect_equal(make_report(facts, {baseline, candidate, floor}).settings[1].text->kl_excess, 0);
+  expect_equal(make_report(facts, {baseline, candidate, noise_floor}).settings[1].text->kl_excess, 0);
   EXPECT_DOUBLE_EQ(compared(baseline, setting("k", {}, {text(0, 300, false)})).text->kl_excess.value, 2.0 / 64);
 }
 
@@ -164,9 +164,51 @@ TEST(EvalReport, RetentionIsWhatIsLeftOfWhatTheContextIsWorth) {
   expect_near(family.drop, {0.25, 0, 0.75});
   EXPECT_EQ(family.lost, 1u);
   EXPECT_EQ(family.p, 1);
+  EXPECT_EQ(family.compared, 4u);
+  EXPECT_EQ(family.groups, 4u);
   ASSERT_EQ(report.skills.size(), 1u);
   expect_near(*report.skills[0].retention, *family.retention);
-  EXPECT_EQ(report.skills[0].verdict, Verdict::unsafe);
+  EXPECT_EQ(report.skills[0].verdict, Verdict::not_judged) << "four tasks";
+}
+
+TEST(EvalReport, TasksWithoutAFloorLeaveTheFormulaAsItIs) {
+  SettingRecords baseline = setting("a", likelihoods(kBefore, true, kAllRight));
+  baseline.tasks[1].floor_nll.reset();
+  const SettingReport report = compared(baseline, setting("b", likelihoods(kNow, false, kAllRight)));
+  const FamilyFigures& family = report.families.at(0);
+  EXPECT_EQ(family.tasks, 4u);
+  EXPECT_EQ(family.compared, 3u);
+  EXPECT_DOUBLE_EQ(*family.nll, 2.75 / 3);
+  EXPECT_DOUBLE_EQ(*family.nll_floor, 9.5 / 3);
+  expect_near(*family.retention, {0.84375, 0.6666666666666666, 1.0});
+}
+
+TEST(EvalReport, WhoLacksALikelihoodIsNotCompared) {
+  SettingRecords candidate = setting("b", likelihoods(kBefore, false, kAllRight));
+  candidate.tasks[0].nll.reset();
+  const SettingReport report = compared(setting("a", likelihoods(kBefore, true, kAllRight)), candidate);
+  EXPECT_EQ(report.families.at(0).compared, 3u);
+  EXPECT_DOUBLE_EQ(*report.families.at(0).nll, 1.25 / 3);
+  EXPECT_DOUBLE_EQ(*report.families.at(0).nll_floor, 8.5 / 3);
+  expect_equal(*report.families.at(0).retention, 1);
+  for (TaskRecord& each : candidate.tasks) each.nll.reset();
+  const SettingReport none = compared(setting("a", likelihoods(kBefore, true, kAllRight)), candidate);
+  EXPECT_EQ(none.families.at(0).compared, 0u);
+  EXPECT_FALSE(none.families.at(0).retention || none.families.at(0).nll || none.families.at(0).nll_floor);
+}
+
+// The first and the third share a text; the groups' names are in another order than their tasks.
+TEST(EvalReport, TasksThatShareATextAreDrawnAsOne) {
+  SettingRecords baseline = setting("a", likelihoods(kBefore, true, kAllRight));
+  baseline.tasks[0].group = baseline.tasks[2].group = "z";
+  baseline.tasks[1].group = "a";
+  const SettingReport report = compared(baseline, setting("b", likelihoods(kNow, false, kThirdLost)));
+  for (const AnswerFigures& figures : {AnswerFigures(report.families.at(0)), AnswerFigures(report.skills.at(0))}) {
+    expect_near(*figures.retention, {0.8461538461538461, 0.8181818181818182, 0.9});
+    expect_near(figures.drop, {0.25, 0, 0.5});
+    EXPECT_EQ(figures.compared, 4u);
+    EXPECT_EQ(figures.groups, 3u);
+  }
 }
 
 TEST(EvalReport, RetentionWithoutAFloorIsOfTheLikelihood) {
@@ -182,6 +224,91 @@ TEST(EvalReport, RetentionWithoutAFloorIsOfTheLikelihood) {
   const SettingReport worthless = compared(baseline, candidate);
   EXPECT_FALSE(worthless.families[0].nll_floor);
   expect_near(*worthless.families[0].retention, wanted);
+}
+
+// Questions of the user's: `answered` of them with an answer, `agreement` without.
+std::vector<TaskRecord> own_questions(int answered, int agreement, double nll_per_token, bool right) {
+  std::vector<TaskRecord> tasks;
+  for (int i = 0; i < answered; ++i) tasks.push_back(task("own", 10 + i, true, 0.5));
+  for (int i = 0; i < agreement; ++i) {
+    tasks.push_back(task("own-agreement", 10 + i, right || i % 2 == 0, nll_per_token));
+    tasks.back().agreement = true;
+  }
+  for (TaskRecord& each : tasks) each.skill = Skill::own;
+  return tasks;
+}
+
+TEST(EvalReport, QuestionsWithoutAnAnswerCountByLikelihoodAlone) {
+  const SettingRecords baseline = setting("a", own_questions(0, 8, 0.25, true));
+  const EvalReport report = make_report(
+      {}, {baseline, setting("b", own_questions(0, 8, 0.25, false)), setting("c", own_questions(0, 8, 0.375, false))});
+  for (const SettingReport& each : report.settings) {
+    const FamilyFigures& family = each.families.at(0);
+    EXPECT_TRUE(family.agreement && family.judged);
+    EXPECT_EQ(family.tasks, 8u);
+    EXPECT_EQ(family.right, each.baseline ? 8u : 4u);
+    EXPECT_EQ(family.baseline_right, 8u);
+    EXPECT_EQ(family.lost + family.gained, 0u);
+    EXPECT_EQ(family.compared, 8u);
+    const SkillFigures& own = each.skills.at(0);
+    EXPECT_EQ(own.tasks + own.right + own.baseline_right + own.lost + own.gained, 0u);
+    EXPECT_EQ(own.p, 1);
+    EXPECT_EQ(own.compared, 8u);
+  }
+  EXPECT_EQ(report.settings[1].skills[0].verdict, Verdict::safe) << "half of them wrote something else";
+  EXPECT_EQ(report.settings[2].skills[0].verdict, Verdict::unsafe);
+  EXPECT_NEAR(report.settings[2].skills[0].retention->value, std::exp(-0.125), 1e-12);
+  EXPECT_EQ(over_max_drop(make_report({}, {baseline, setting("b", own_questions(0, 8, 0.25, false))}), 0), "");
+  EXPECT_EQ(over_max_drop(report, 0.1), "c, own: retention is 88.25 %; a loss of at most 10 % was asked for");
+}
+
+TEST(EvalReport, QuestionsWithAndWithoutAnswersAreTwoFamiliesOfOneSkill) {
+  const SettingReport report =
+      compared(setting("a", own_questions(7, 8, 0.25, true)), setting("b", own_questions(7, 8, 0.25, false)));
+  ASSERT_EQ(report.families.size(), 2u);
+  EXPECT_EQ(report.families[0].family, "own");
+  EXPECT_EQ(report.families[1].family, "own-agreement");
+  const SkillFigures& own = report.skills.at(0);
+  EXPECT_EQ(own.tasks, 7u);
+  EXPECT_EQ(own.right, 7u);
+  EXPECT_EQ(own.compared, 15u);
+  expect_equal(own.drop, 0);
+  EXPECT_EQ(own.verdict, Verdict::safe);
+}
+
+TEST(EvalReport, AgreementWithoutLikelihoodsIsNotJudged) {
+  std::vector<TaskRecord> tasks = own_questions(0, 8, 0.25, true);
+  for (TaskRecord& each : tasks) each.nll.reset();
+  const SettingReport report = compared(setting("a", tasks), setting("b", tasks));
+  EXPECT_FALSE(report.families.at(0).judged);
+  EXPECT_EQ(report.families.at(0).right, 8u);
+  EXPECT_EQ(report.skills.at(0).verdict, Verdict::not_judged);
+}
+
+TEST(EvalReport, RefusedTasksAreCountedAndLeftOut) {
+  SettingRecords baseline = setting("a", answers("needle", "++++++++++")), candidate = baseline;
+  candidate.setting = "b";
+  for (SettingRecords* each : {&baseline, &candidate}) {
+    each->tasks[each == &baseline ? 0 : 1].failed = "400: too long";
+    each->tasks[each == &baseline ? 0 : 1].right = false;
+  }
+  for (TaskRecord& each : answers("chain", "--")) {
+    each.failed = "400: too long";
+    baseline.tasks.push_back(each);
+    candidate.tasks.push_back(each);
+  }
+  const SettingReport report = compared(baseline, candidate);
+  ASSERT_EQ(report.families.size(), 2u);
+  EXPECT_EQ(report.families[0].family, "chain");
+  EXPECT_EQ(report.families[0].failed, 2u);
+  EXPECT_EQ(report.families[0].tasks, 0u);
+  EXPECT_FALSE(report.families[0].judged);
+  EXPECT_EQ(report.families[1].failed, 2u);
+  EXPECT_EQ(report.families[1].tasks, 8u);
+  EXPECT_EQ(report.families[1].right, 8u);
+  EXPECT_EQ(report.families[1].lost, 0u);
+  EXPECT_EQ(report.skills.at(0).tasks, 8u);
+  EXPECT_EQ(report.skills.at(0).verdict, Verdict::safe);
 }
 
 TEST(EvalReport, APlantedDropIsSeen) {
@@ -240,7 +367,7 @@ TEST(EvalReport, WhatOneSideLacksIsLeftOut) {
   EXPECT_TRUE(make_report({}, {}).settings.empty());
 }
 
-TEST(EvalReport, TextsArePooledInRunsAndBuckets) {
+TEST(EvalReport, TextsArePooledInStretchesAndBuckets) {
   const SettingReport report = compared(setting("a", {}, {text(0, 300, true), text(1, 100, true)}),
                                         setting("b", {}, {text(0, 300, false), text(1, 100, false)}));
   ASSERT_TRUE(report.text);
@@ -294,12 +421,16 @@ TEST(EvalReport, TheOrderOfRecordsDoesNotMatter) {
 
 TEST(EvalReport, ACandidateThatOverflowsIsUnsafe) {
   for (const double bad : {kNaN, kInfinity}) {
+    SettingRecords baseline = setting("a", likelihoods(kBefore, true, kAllRight), {text(0, 300, true)});
     SettingRecords candidate = setting("b", likelihoods(kNow, true, kAllRight), {text(0, 300, false)});
+    for (SettingRecords* each : {&baseline, &candidate}) {
+      const std::vector<TaskRecord> more = each->tasks;
+      for (const TaskRecord& added : more) each->tasks.emplace_back(added).id += "b";
+    }
     candidate.texts[0].nll[200] = static_cast<float>(bad);
     candidate.texts[0].divergence[200] = bad;
     candidate.tasks[1].nll = bad;
-    const SettingReport report =
-        compared(setting("a", likelihoods(kBefore, true, kAllRight), {text(0, 300, true)}), candidate);
+    const SettingReport report = compared(baseline, candidate);
     expect_equal(report.text->nll, kInfinity);
     expect_equal(report.text->nll_difference, kInfinity);
     expect_equal(report.text->kl_mean, kInfinity);
@@ -332,10 +463,49 @@ TEST(EvalReport, WhereTheBaselineOverflowsNothingIsCompared) {
   expect_equal(report.text->same_top, 1);
   EXPECT_EQ(report.text->verdict, Verdict::safe);
   expect_equal(*report.families.at(0).retention, 1);
+  EXPECT_EQ(report.families.at(0).compared, 3u);
   EXPECT_EQ(make_report({}, {baseline}).settings.at(0).text->nll.value, kInfinity);
 
   baseline.texts[0].nll.assign(300, std::numeric_limits<float>::quiet_NaN());
   EXPECT_EQ(compared(baseline, candidate).text->verdict, Verdict::not_judged);
+}
+
+TEST(EvalReport, AnswersThatChangedAreListed) {
+  SettingRecords baseline = setting("a", answers("needle", "+++-++++++"), {text(0, 70, true)});
+  SettingRecords candidate = setting("b", answers("needle", "++-++++++-"), {text(0, 70, false)});
+  for (TaskRecord& each : answers("hard", "-+--")) baseline.tasks.push_back(each);
+  for (TaskRecord& each : answers("hard", "+---")) candidate.tasks.push_back(each);
+  for (TaskRecord& each : own_questions(0, 2, 0.25, true)) baseline.tasks.push_back(each);
+  for (TaskRecord& each : own_questions(0, 2, 0.25, false)) candidate.tasks.push_back(each);
+  baseline.tasks[2].length_tokens = 512;
+  baseline.tasks[2].depth = 0.5;
+  baseline.tasks[2].text = "blue";
+  candidate.tasks[2].text = "red";
+  const EvalReport report = make_report({}, {baseline, candidate});
+  EXPECT_TRUE(report.settings[0].changes.empty());
+  EXPECT_EQ(report.settings[0].longest_tokens, 512u);
+  const std::vector<AnswerChange>& changes = report.settings[1].changes;
+  ASSERT_EQ(changes.size(), 5u) << "agreement is none of them";
+  const struct {
+    const char* id;
+    bool judged, lost;
+  } wanted[] = {{"needle-12", true, true},
+                {"needle-19", true, true},
+                {"needle-13", true, false},
+                {"hard-11", false, true},
+                {"hard-10", false, false}};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    EXPECT_EQ(changes[i].id, wanted[i].id);
+    EXPECT_EQ(changes[i].judged, wanted[i].judged) << changes[i].id;
+    EXPECT_EQ(changes[i].lost, wanted[i].lost) << changes[i].id;
+  }
+  EXPECT_EQ(changes[0].family, "needle");
+  EXPECT_EQ(changes[0].length_tokens, 512u);
+  EXPECT_EQ(changes[0].depth, 0.5);
+  EXPECT_EQ(changes[0].baseline_text, "blue");
+  EXPECT_EQ(changes[0].text, "red");
+  baseline.tasks[2].length_tokens = 0;
+  EXPECT_EQ(compared(baseline, candidate).longest_tokens, 71u) << "the text";
 }
 
 TEST(EvalReport, CellsOfTheMapAreLengthAndDepth) {
@@ -383,7 +553,7 @@ TEST(EvalReport, MaxDropOfRetention) {
   report.settings[1].name = "kv=int4";
   SkillFigures& skill = report.settings[1].skills.emplace_back();
   skill.skill = Skill::multi_hop;
-  skill.tasks = 20;
+  skill.tasks = skill.compared = skill.groups = 20;
   skill.retention = Interval{0.95, 0.9, 1};
   EXPECT_EQ(over_max_drop(report, 0.05), "");
   skill.retention->value = std::nextafter(0.95, 0.0);
@@ -391,6 +561,8 @@ TEST(EvalReport, MaxDropOfRetention) {
   skill.retention->value = -kInfinity;
   EXPECT_NE(over_max_drop(report, 0.05).find("no likelihood left"), std::string::npos);
   skill.tasks = 0;
+  EXPECT_NE(over_max_drop(report, 0.05).find("no likelihood left"), std::string::npos);
+  skill.compared = 5;
   EXPECT_NE(over_max_drop(report, 0.05).find("kv=int4: no loss was measured"), std::string::npos);
 }
 

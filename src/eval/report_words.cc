@@ -5,6 +5,8 @@
 #include <cstdio>
 
 #include "eval/text_score.h"
+#include "eval/verdict.h"
+#include "format/printable.h"
 
 namespace kvarto {
 namespace {
@@ -40,7 +42,21 @@ std::string kl_words() {
 
 std::string interval_words() {
   return "95 %, paired bootstrap with " + std::to_string(kResamples) + " resamples (seed " +
-         std::to_string(kResampleSeed) + "), texts in runs of " + std::to_string(kRunPositions) + " positions";
+         std::to_string(kResampleSeed) + "), tasks that share a text as one, texts in stretches of " +
+         std::to_string(kStretchPositions) + " positions";
+}
+
+std::string server_words(const RunFacts::Server& server) {
+  return server.url + ", model " + server.model +
+         (server.echoes ? ", likelihoods from echoed prompts" : ", no likelihoods: it does not echo prompts");
+}
+
+// Of tasks that are made; the user's own are counted elsewhere.
+std::string task_words(const RunFacts& facts) {
+  const std::string made =
+      facts.families.empty() ? "none made" : "up to " + std::to_string(facts.samples) + " a family";
+  return made + ", seed " + std::to_string(facts.seed) +
+         (facts.tasks_sha256.empty() ? "" : ", sha256 " + facts.tasks_sha256);
 }
 
 }  // namespace
@@ -64,6 +80,32 @@ std::string range_of(const PositionBucket& bucket) {
 std::string depth_words(double depth) { return print("%.0f %%", 100 * depth); }
 std::string right_of(const HeatCell& cell) { return std::to_string(cell.right) + '/' + std::to_string(cell.tasks); }
 
+std::string judged_words(const FamilyFigures& family) {
+  if (family.agreement) return family.judged ? "by likelihood" : "no, there is no likelihood";
+  return family.judged ? "yes" : "no, likelihood only";
+}
+
+std::vector<std::string> family_legend(const SettingReport& setting) {
+  std::vector<std::string> lines{
+      "nll/token: negative log-likelihood of the right answer, nats per token. -: no figure."};
+  if (setting.baseline) {
+    lines.emplace_back("without context: the same where the prompt lacks what answers it.");
+  } else {
+    lines.emplace_back("over tasks: how many retention is of. p: McNemar's, of lost and gained.");
+  }
+  const auto likelihood_only = [](const FamilyFigures& family) { return !family.judged && !family.agreement; };
+  if (std::ranges::any_of(setting.families, likelihood_only)) {
+    lines.push_back("likelihood only: the baseline solves less than " + print("%g %%", 100 * kSolvedShare) +
+                    " of the family, so that it judges nothing.");
+  }
+  if (any_failed(setting)) lines.emplace_back("failed: refused by a server, and in no other figure.");
+  return lines;
+}
+
+bool any_failed(const SettingReport& setting) {
+  return std::ranges::any_of(setting.families, [](const FamilyFigures& family) { return family.failed > 0; });
+}
+
 const SettingReport* baseline_of(const EvalReport& report) {
   const auto found = std::ranges::find_if(report.settings, &SettingReport::baseline);
   return found == report.settings.end() ? nullptr : &*found;
@@ -85,7 +127,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const EvalReport& repo
                         "; a token reads its own block as it was computed and all earlier ones as they are kept");
   }
   add("context", "up to " + counted(facts.context_tokens, "token") + ", each text and prompt from an empty sequence");
-  add("tasks", counted(facts.samples, "sample") + " a family, seed " + std::to_string(facts.seed));
+  for (const RunFacts::Server& server : facts.servers) add("server", server_words(server));
+  add("tasks", task_words(facts));
   add("families", joined(facts.families));
   add("own tasks", facts.own_tasks_sha256.empty() ? "" : "sha256 " + facts.own_tasks_sha256);
   for (const RunFacts::Text& text : facts.texts) {
@@ -111,6 +154,27 @@ std::string cost_of(const SettingReport& setting) {
   if (setting.prompt_tokens_per_s > 0) add(print("%.0f", setting.prompt_tokens_per_s) + " prompt tokens/s");
   if (setting.seconds > 0) add(print(setting.seconds < 100 ? "%.1f" : "%.0f", setting.seconds) + " s");
   return out;
+}
+
+std::string kv_share_words(const SettingReport& setting, const SettingReport* baseline) {
+  if (baseline == nullptr || setting.kv_bytes_per_token == 0 || baseline->kv_bytes_per_token == 0) return "-";
+  return as_percent(static_cast<double>(setting.kv_bytes_per_token) /
+                    static_cast<double>(baseline->kv_bytes_per_token));
+}
+
+std::string shortened(std::string_view text) {
+  constexpr size_t kMostBytes = 120;
+  std::string words;
+  for (const char c : text) {
+    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
+    if (!space) {
+      words += c;
+    } else if (!words.empty() && words.back() != ' ') {
+      words += ' ';
+    }
+  }
+  if (words.ends_with(' ')) words.pop_back();
+  return printable(words, kMostBytes);
 }
 
 HeatGrid grid_of(std::span<const HeatCell> cells) {

@@ -31,6 +31,9 @@ struct Contestant {
 // What tasks without a sure answer are generated in: as many as run well beside each other, and few enough that their
 // prompts are still in the cache from being scored.
 inline constexpr uint32_t kTasksTogether = 8;
+// A task that a subject refuses is recorded as failed, and others go on. Where the first so many of a setting, or all
+// of them, are refused, it is no matter of tasks: the run ends, and none of them is recorded.
+inline constexpr size_t kMostRefused = 5;
 
 struct EvalWork {
   RunFacts facts;
@@ -42,16 +45,21 @@ struct EvalWork {
   std::function<Result<Contestant>(size_t setting)> contestant;  // loads; one lives at a time
 };
 
+inline constexpr std::string_view kEvalTexts = "texts";
+
 struct EvalProgress {
   size_t setting = 0;
-  std::string_view what;       // "texts", a family's name
-  double done = 0, total = 0;  // prompt tokens of the whole run, about
-  double seconds_left = -1;    // below 0: not known yet
+  std::string_view what;               // kEvalTexts, or a family's name
+  size_t pieces_done = 0, pieces = 0;  // of this setting: texts, or tasks of all families
+  double done = 0, total = 0;          // prompt tokens of the whole run, about
+  double seconds_left = -1;            // below 0: not known yet
 };
 
 // Rows of text t under setting s, beside the record file: FOLDER/logprobs/S-T.npy. The baseline's are kept while a
-// candidate needs them, all with keep_rows.
+// candidate needs them, all with keep_rows. A file that is not the one that was written is made again.
 std::string rows_path(const std::string& folder, size_t setting, uint32_t text);
+// Those of any run. Files of other names stay, and so does their folder.
+Status remove_all_rows(const std::string& folder);
 
 // `progress` is called between pieces of work, and before what a piece gave is kept; false ends the run with
 // ErrorCode::cancelled: all that was kept stays in the file. So whoever lets `progress` say no may break off what an

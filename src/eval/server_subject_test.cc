@@ -1,21 +1,22 @@
-// Against stubs on this machine: one that echoes as Kvarto and vLLM do, one that does not, one that hangs up.
+// Against a stub on this machine that echoes as Kvarto and vLLM do, or does not. Connections that break are in
+// server_subject_broken_test.cc.
 #include "eval/server_subject.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "http/server.h"
+#include "http/testing.h"
 
 namespace kvarto {
 namespace {
@@ -41,19 +42,24 @@ double logprob_of(const std::string& piece) { return -static_cast<double>(piece.
 struct Rules {
   bool tokenizes = true;
   bool echoes = true;
+  bool gives_logprobs = true;     // with an echo
+  bool has_start_token = true;    // without one, the first token of the text has no log-probability
   int refuses_echo = 0;           // status of each request with echo
   int refuses_no_token = 0;       // status of each request for no token
   int busy = 0;                   // so many generating requests get 503
   std::string retry_after = "0";  // of these
-  std::string body;               // of every completion, when it is not empty
+  std::string body = {};          // of every completion, when it is not empty
+  std::string refuses = {};       // prompts that begin so get 400
+  std::string redirect = {};      // where all requests are sent
   size_t hold = 0;                // completions wait until so many are there
 };
 
 class Stub {
  public:
-  explicit Stub(Rules rules = {}) : rules_(std::move(rules)) {
+  explicit Stub(Rules rules = {}, const TlsOptions& tls = {}) : rules_(std::move(rules)) {
     HttpServerOptions options;
     options.port = 0;
+    options.tls = tls;
     Result<std::unique_ptr<HttpServer>> started = HttpServer::start(
         options, [this](std::shared_ptr<HttpExchange> exchange) { handle(std::move(exchange)); },
         [](int status, std::string_view message) {
@@ -61,16 +67,33 @@ class Stub {
         });
     EXPECT_TRUE(started) << started.error().message;
     server_ = std::move(*started);
-    url_ = "http://127.0.0.1:" + std::to_string(server_->port());
+    url_ = server_->address();
   }
 
-  std::unique_ptr<Subject> subject(ServerOptions options = {}) {
+  FoundServer find(ServerOptions options = {}) {
     options.url = url_;
     options.pause_s = 0.01;
     Result<FoundServer> found = find_server(options);
     EXPECT_TRUE(found) << found.error().message;
-    EXPECT_EQ(found->model, "stub");
-    return std::move(found->subject);
+    return found ? std::move(*found) : FoundServer();
+  }
+  // `then`: what holds for tasks. asked() begins with theirs.
+  std::unique_ptr<Subject> subject(const std::function<void(Rules& rules)>& then = {}, ServerOptions options = {}) {
+    FoundServer found = find(std::move(options));
+    EXPECT_EQ(found.model, "stub");
+    EXPECT_EQ(found.url, url_ + "/");
+    const std::lock_guard lock(mutex_);
+    asked_.clear();
+    if (then) then(rules_);
+    return std::move(found.subject);
+  }
+  std::string error() const {
+    const Result<FoundServer> found = find_server({.url = url_, .pause_s = 0.01});
+    return found ? std::string() : found.error().message;
+  }
+  void change(const std::function<void(Rules& rules)>& how) {
+    const std::lock_guard lock(mutex_);
+    how(rules_);
   }
   const std::string& url() const { return url_; }
   void stop() { server_->stop(); }
@@ -93,6 +116,7 @@ class Stub {
   void handle(std::shared_ptr<HttpExchange> exchange) {  // front thread
     const std::lock_guard lock(mutex_);
     const std::string& path = exchange->request().path;
+    if (!rules_.redirect.empty()) return exchange->reply({307, {{"Location", rules_.redirect}}, ""});
     if (path == "/v1/models") return exchange->reply({200, {}, kModels});
     const Json body = Json::parse(exchange->request().body);
     asked_.emplace_back(path, body);
@@ -122,6 +146,9 @@ class Stub {
     if (echo && rules_.refuses_echo != 0) return {rules_.refuses_echo, {}, R"({"error": "no echo here"})"};
     if (body["max_tokens"] == 0 && rules_.refuses_no_token != 0) return {rules_.refuses_no_token, {}, "at least 1"};
     if (!rules_.body.empty()) return {200, {}, rules_.body};
+    if (!rules_.refuses.empty() && body.value("prompt", std::string()).starts_with(rules_.refuses)) {
+      return {400, {}, R"({"error": {"message": "too long"}})"};
+    }
     Json choice = Json::object();
     if (body.contains("messages")) {
       choice["message"]["content"] = "to: " + body["messages"].back()["content"].get<std::string>();
@@ -138,12 +165,13 @@ class Stub {
     return {200, {}, reply.dump()};
   }
 
-  static void add_echo(Json& choice, const Json& body) {
+  void add_echo(Json& choice, const Json& body) const {
     const std::string prompt = body["prompt"].get<std::string>();
     std::vector<std::string> pieces = pieces_of(prompt);
     const bool generates = body["max_tokens"] == 1;
     if (generates) pieces.emplace_back(" more");
     choice["text"] = prompt + (generates ? " more" : "");
+    if (!rules_.gives_logprobs) return;
     Json& logprobs = choice["logprobs"];
     size_t offset = 0;
     const auto add = [&](const std::string& piece, Json logprob, Json top) {
@@ -153,8 +181,12 @@ class Stub {
       logprobs["top_logprobs"].push_back(std::move(top));
       offset += piece.size();
     };
-    add("<s>", nullptr, nullptr);  // vLLM counts its characters
+    if (rules_.has_start_token) add("<s>", nullptr, nullptr);
     for (const std::string& piece : pieces) {
+      if (offset == 0) {
+        add(piece, nullptr, nullptr);
+        continue;
+      }
       Json top = Json::object();
       top[piece] = logprob_of(piece);
       if (piece.find('9') != std::string::npos) top[" other"] = -0.01;
@@ -185,18 +217,25 @@ std::string error_of(Subject& subject, const Task& task) {
   return out ? std::string() : out.error().message;
 }
 
-// What each task got, in the order of the tasks.
-Result<std::vector<std::string>> written(Subject& subject, const std::vector<Task>& tasks) {
+// What each task got, in the order of the tasks; why it was refused goes to `refused`, when that is there.
+Result<std::vector<std::string>> written(Subject& subject, const std::vector<Task>& tasks,
+                                         std::map<size_t, std::string>* refused = nullptr) {
   std::vector<const Task*> asked;
   for (const Task& task : tasks) asked.push_back(&task);
   std::vector<std::string> texts(tasks.size());
   const std::thread::id here = std::this_thread::get_id();
   size_t done = 0;
-  RETURN_IF_ERROR(subject.generate(asked, [&](size_t index, std::string text) -> Status {
+  RETURN_IF_ERROR(subject.generate(asked, [&](size_t index, Result<std::string> text) -> Status {
     EXPECT_EQ(std::this_thread::get_id(), here);
     EXPECT_EQ(texts.at(index), "");
-    texts.at(index) = std::move(text);
     ++done;
+    if (text) {
+      texts.at(index) = *std::move(text);
+      return {};
+    }
+    EXPECT_EQ(text.error().code, ErrorCode::invalid_argument);
+    if (refused == nullptr) return tl::unexpected<Error>(text.error());
+    EXPECT_TRUE(refused->emplace(index, text.error().message).second);
     return {};
   }));
   EXPECT_EQ(done, tasks.size());
@@ -256,29 +295,50 @@ TEST(ServerSubject, AServerThatMustGenerateOneToken) {
   Rules rules;
   rules.refuses_no_token = 400;
   Stub stub(rules);
-  const auto subject = stub.subject();
+  const FoundServer found = stub.find();
+  EXPECT_TRUE(found.echoes);
   for (int i = 0; i < 2; ++i) {
-    const auto out = subject->likelihood(task_of("t", "the key is", " 4821\n"), false);
+    const auto out = found.subject->likelihood(task_of("t", "the key is", " 4821\n"), false);
     ASSERT_TRUE(out && *out);
     EXPECT_DOUBLE_EQ((*out)->nll, 6.0 / 8);
     EXPECT_EQ((*out)->tokens, 2u);
   }
-  EXPECT_EQ(stub.asked("/v1/completions").size(), 3u);  // refused once
+  EXPECT_EQ(stub.asked("/v1/completions").size(), 4u);  // refused once, when it was found
 }
 
-TEST(ServerSubject, AServerWithoutEchoIsAskedOnce) {
-  std::vector<std::pair<Rules, size_t>> cases(4);  // and requests
+TEST(ServerSubject, AFirstTokenOfTheTextWithoutALogProbability) {
+  Rules rules;
+  rules.has_start_token = false;
+  Stub stub(rules);
+  const FoundServer found = stub.find();
+  EXPECT_TRUE(found.echoes);
+  const auto out = found.subject->likelihood(task_of("t", "the key is", " 4821\n"), false);
+  ASSERT_TRUE(out && *out);
+  EXPECT_DOUBLE_EQ((*out)->nll, 6.0 / 8);
+  const auto all = found.subject->likelihood(task_of("t", "4", "821"), false);  // one token, and the first
+  ASSERT_TRUE(all);
+  EXPECT_FALSE(*all);
+}
+
+TEST(ServerSubject, WhetherAServerEchoesIsAskedOnceWhenItIsFound) {
+  std::vector<std::pair<Rules, size_t>> cases(6);  // and requests
   cases[0].first.echoes = false;                   // as llama-server
   cases[0].second = 1;
-  for (size_t i = 1; i < 4; ++i) {
-    cases[i].first.refuses_echo = std::vector<int>{400, 404, 501}[i - 1];
-    cases[i].second = 2;  // none and one token
+  cases[1].first.gives_logprobs = false;
+  cases[1].second = 1;
+  cases[2].first.body = R"({"error": {"message": "echo is not allowed"}})";
+  cases[2].second = 2;  // none and one token
+  for (size_t i = 3; i < 6; ++i) {
+    cases[i].first.refuses_echo = std::vector<int>{400, 404, 501}[i - 3];
+    cases[i].second = 2;
   }
   for (const auto& [rules, requests] : cases) {
     Stub stub(rules);
-    const auto subject = stub.subject();
+    const FoundServer found = stub.find();
+    EXPECT_FALSE(found.echoes);
+    EXPECT_EQ(stub.asked("/v1/completions").size(), requests);
     for (int i = 0; i < 3; ++i) {
-      const auto out = subject->likelihood(task_of("t", "the key is", " 4821\n"), false);
+      const auto out = found.subject->likelihood(task_of("t", "the key is", " 4821\n"), false);
       ASSERT_TRUE(out) << out.error().message;
       EXPECT_FALSE(*out);
     }
@@ -286,12 +346,45 @@ TEST(ServerSubject, AServerWithoutEchoIsAskedOnce) {
   }
 }
 
-TEST(ServerSubject, OtherRefusalsAreErrors) {
+TEST(ServerSubject, AServerInTroubleIsNotTakenForOneThatDoesNotEcho) {
   Rules rules;
   rules.refuses_echo = 500;
-  Stub stub(rules);
-  EXPECT_EQ(error_of(*stub.subject(), task_of("t 1", "a", " b")),
-            "task t 1: " + stub.url() + "/v1/completions answers 500: no echo here");
+  const std::string message = Stub(rules).error();
+  EXPECT_TRUE(message.starts_with("asking for the log-probabilities of a prompt: http://")) << message;
+  EXPECT_TRUE(message.ends_with("/v1/completions answers 500: no echo here")) << message;
+  rules = {};
+  rules.busy = 3;
+  EXPECT_TRUE(Stub(rules).find().echoes);
+}
+
+TEST(ServerSubject, WhatOneTaskMeetsSaysNothingOfTheOthers) {
+  Stub stub;
+  const auto subject = stub.subject();
+  const Task task = task_of("t 1", "the key is", " 4821\n");
+  stub.change([](Rules& rules) { rules.echoes = false; });
+  const auto nothing = subject->likelihood(task, false);
+  ASSERT_TRUE(nothing);
+  EXPECT_FALSE(*nothing);
+  stub.change([](Rules& rules) { rules = {.refuses = "the"}; });
+  const auto refused = subject->likelihood(task, false);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(refused.error().message, "task t 1: " + stub.url() + "/v1/completions answers 400: too long");
+  stub.change([](Rules& rules) { rules = {.body = R"({"error": {"message": "too long"}})"}; });
+  const auto disguised = subject->likelihood(task, false);
+  ASSERT_FALSE(disguised);
+  EXPECT_EQ(disguised.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(disguised.error().message, "task t 1: " + stub.url() + "/v1/completions: the reply is an error: too long");
+  for (const int status : {401, 404, 500}) {
+    stub.change([&](Rules& rules) { rules = {.refuses_echo = status}; });
+    const auto ended = subject->likelihood(task, false);
+    ASSERT_FALSE(ended);
+    EXPECT_NE(ended.error().code, ErrorCode::invalid_argument) << status;
+  }
+  stub.change([](Rules& rules) { rules = {}; });
+  const auto again = subject->likelihood(task, false);
+  ASSERT_TRUE(again && *again);
+  EXPECT_DOUBLE_EQ((*again)->nll, 6.0 / 8);
 }
 
 TEST(ServerSubject, GarbageIsAnErrorThatNamesTheTask) {
@@ -300,32 +393,30 @@ TEST(ServerSubject, GarbageIsAnErrorThatNamesTheTask) {
            {R"({"choices": 5})", "choices is 5"},
            {R"({"choices": [{"text": "a b", "logprobs": {"tokens": {}}}]})", "logprobs.tokens is {}"},
            {R"({"choices": [{"text": "a", "text": "b"}]})", "comes twice"}}) {
-    Rules rules;
-    rules.body = body;
-    Stub stub(rules);
-    const auto subject = stub.subject();
+    Stub stub;
+    const auto subject = stub.subject([&reply = body](Rules& rules) { rules.body = reply; });
     const std::string message = error_of(*subject, task_of("t-1", "a", " b"));
     EXPECT_NE(message.find("task t-1: " + stub.url() + "/v1/completions: the reply"), std::string::npos) << message;
     EXPECT_NE(message.find(words), std::string::npos) << message;
   }
-  Rules rules;
-  rules.body = R"({"choices": [{"text": 7}]})";
-  Stub stub(rules);
-  EXPECT_EQ(failure(*stub.subject(), {task_of("t-1", "a")}),
-            "task t-1: " + stub.url() + "/v1/completions: the reply's choices[0].text is 7, not a string");
+  const auto odd = [](Rules& rules) { rules.body = R"({"choices": [{"text": 7}]})"; };
+  const std::string words = "/v1/completions: the reply's choices[0].text is 7, not a string";
+  Stub stub;
+  EXPECT_EQ(failure(*stub.subject(odd), {task_of("t-1", "a")}), "task t-1: " + stub.url() + words);
+  EXPECT_EQ(stub.error(), "asking for the log-probabilities of a prompt: " + stub.url() + words);
 }
 
 // --- counting
 
 TEST(ServerSubject, CountsTokens) {
   Stub stub;
-  EXPECT_EQ(stub.subject()->count_tokens("the key is\n"), 4u);
-  EXPECT_TRUE(stub.asked("/v1/completions").empty());
+  EXPECT_EQ(stub.find().count_tokens("the key is\n"), 4u);
+  EXPECT_EQ(stub.asked("/v1/completions").size(), 1u);  // whether it echoes
   Rules rules;
   rules.tokenizes = false;
   Stub plain(rules);
-  const auto subject = plain.subject();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(subject->count_tokens("the key is\n"), 5u);  // and the start token
+  const auto count = plain.find().count_tokens;                      // the subject is gone
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(count("the key is\n"), 5u);  // and the start token
   EXPECT_EQ(plain.asked("/tokenize").size(), 1u);
   EXPECT_EQ(plain.asked("/v1/completions").back()["max_tokens"], 1);
 }
@@ -360,11 +451,28 @@ TEST(ServerSubject, WritesAndCutsAtStops) {
   EXPECT_EQ(*written(*stub.subject(), {}), std::vector<std::string>());
 }
 
+TEST(ServerSubject, ARefusedTaskDoesNotEndTheOthers) {
+  Stub stub;
+  const auto subject = stub.subject([](Rules& rules) { rules.refuses = "say 7"; });
+  std::vector<Task> tasks;
+  for (int i = 0; i < 20; ++i) tasks.push_back(task_of("t" + std::to_string(i), "say " + std::to_string(i)));
+  std::map<size_t, std::string> refused;
+  const auto texts = written(*subject, tasks, &refused);
+  ASSERT_TRUE(texts) << texts.error().message;
+  EXPECT_EQ((*texts)[19], " say 19!\nand more");
+  EXPECT_EQ(refused,
+            (std::map<size_t, std::string>{{7, "task t7: " + stub.url() + "/v1/completions answers 400: too long"}}));
+
+  stub.change([](Rules& rules) { rules = {.body = R"({"error": "no"})"}; });
+  refused.clear();
+  ASSERT_TRUE(written(*subject, {tasks[3]}, &refused));
+  EXPECT_EQ(refused[0], "task t3: " + stub.url() + "/v1/completions: the reply is an error: no");
+}
+
 TEST(ServerSubject, KeepsRequestsOnTheirWay) {
-  Rules rules;
-  rules.hold = 3;  // answered when three are there
-  Stub stub(rules);
-  const auto subject = stub.subject({.url = "", .timeout_s = 60, .concurrency = 3});
+  Stub stub;  // answers when three are there
+  const auto subject =
+      stub.subject([](Rules& rules) { rules.hold = 3; }, {.url = "", .timeout_s = 60, .concurrency = 3});
   const auto texts = written(*subject, {task_of("a", "1"), task_of("b", "2"), task_of("c", "3")});
   ASSERT_TRUE(texts) << texts.error().message;
   EXPECT_EQ(*texts, (std::vector<std::string>{" 1!\nand more", " 2!\nand more", " 3!\nand more"}));
@@ -376,7 +484,7 @@ TEST(ServerSubject, WhatTheCallerFailsWithEndsTheCall) {
   std::vector<const Task*> asked;
   for (const Task& task : tasks) asked.push_back(&task);
   int calls = 0;
-  const Status status = stub.subject()->generate(asked, [&](size_t, std::string) -> Status {
+  const Status status = stub.subject()->generate(asked, [&](size_t, const Result<std::string>&) -> Status {
     return ++calls == 2 ? Status(fail(ErrorCode::io, "disk full")) : Status();
   });
   ASSERT_FALSE(status);
@@ -385,29 +493,36 @@ TEST(ServerSubject, WhatTheCallerFailsWithEndsTheCall) {
 }
 
 TEST(ServerSubject, ABusyServerIsWaitedFor) {
-  Rules rules;
-  rules.busy = 5;
-  Stub stub(rules);
-  const auto texts = written(*stub.subject({.url = "", .concurrency = 2}), {task_of("a", "1"), task_of("b", "2")});
+  Stub stub;
+  const auto subject = stub.subject([](Rules& rules) { rules.busy = 5; }, {.url = "", .concurrency = 2});
+  const auto texts = written(*subject, {task_of("a", "1"), task_of("b", "2")});
   ASSERT_TRUE(texts) << texts.error().message;
   EXPECT_EQ((*texts)[1], " 2!\nand more");
   EXPECT_EQ(stub.asked("/v1/completions").size(), 7u);
 }
 
-TEST(ServerSubject, AWaitThatIsTooLongIsAnError) {
-  Rules rules;
-  rules.busy = 1'000'000;
-  rules.retry_after = "1000";
-  Stub stub(rules);
-  EXPECT_EQ(failure(*stub.subject({.url = "", .timeout_s = 20}), {task_of("t", "1")}),
+TEST(ServerSubject, AWaitThatIsTooLongIsAnErrorAtOnce) {
+  for (const auto& [retry_after, said] : std::vector<std::pair<std::string, std::string>>{
+           {"1000", " (wait 1000 s, it says)"}, {"1e9", " (wait 1000000000 s, it says)"}}) {
+    Stub stub;
+    const auto busy = [&value = retry_after](Rules& rules) {
+      rules.busy = 1'000'000;
+      rules.retry_after = value;
+    };
+    EXPECT_EQ(failure(*stub.subject(busy, {.url = "", .timeout_s = 60}), {task_of("t", "1")}),
+              "task t: " + stub.url() + "/v1/completions answers 503: too busy; it stays busy" + said + ", try later");
+    EXPECT_EQ(stub.asked("/v1/completions").size(), 1u);
+  }
+  Stub stub;
+  const auto busy = [](Rules& rules) { rules.busy = 1'000'000; };
+  EXPECT_EQ(failure(*stub.subject(busy, {.url = "", .timeout_s = 1.5}), {task_of("t", "1")}),
             "task t: " + stub.url() + "/v1/completions answers 503: too busy; it stays busy, try later");
 }
 
 TEST(ServerSubject, CancellingEndsAWait) {
-  Rules rules;
-  rules.hold = 100;
-  Stub stub(rules);
-  const auto subject = stub.subject({.url = "", .timeout_s = 60, .cancelled = [&] { return stub.waiting() > 0; }});
+  Stub stub;
+  const auto subject = stub.subject([](Rules& rules) { rules.hold = 100; },
+                                    {.url = "", .timeout_s = 60, .cancelled = [&] { return stub.waiting() > 0; }});
   const auto texts = written(*subject, {task_of("a", "1"), task_of("b", "2")});
   ASSERT_FALSE(texts);
   EXPECT_EQ(texts.error().code, ErrorCode::cancelled);
@@ -434,72 +549,37 @@ TEST(ServerSubject, ADeadServerIsAnErrorOfOneLine) {
   EXPECT_NE(found.error().message.find("is the server running"), std::string::npos) << found.error().message;
 }
 
-// One connection after the other gets the next answer; an empty one is hung up on when its request is there.
-class HangingUp {
- public:
-  explicit HangingUp(std::vector<std::string> answers)
-      : answers_(std::move(answers)), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(::listen(listener_, 8), 0);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { serve(); });
-  }
-  ~HangingUp() {
-    ::shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    ::close(listener_);
-  }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+// The loop that a client would run through if it followed.
+TEST(ServerSubject, ARedirectIsNotFollowed) {
+  Rules rules;
+  rules.redirect = "/v1/models?token=secret";
+  const Stub loop(rules);
+  const std::string remedy = "; give --url the address of the server itself";
+  EXPECT_EQ(loop.error(), loop.url() + "/v1/models answers 307 and points to " + loop.url() + "/v1/models" + remedy);
 
- private:
-  void serve() const {
-    for (const std::string& answer : answers_) {
-      const int client = ::accept(listener_, nullptr, nullptr);
-      if (client < 0) return;
-      std::string request;
-      char buffer[4096];
-      // The bodies of these tests end in '}'; a GET has none.
-      while (!request.ends_with('}') && !(request.starts_with("GET") && request.ends_with("\r\n\r\n"))) {
-        const ssize_t n = ::recv(client, buffer, sizeof buffer, 0);
-        if (n <= 0) break;
-        request.append(buffer, static_cast<size_t>(n));
-      }
-      if (!answer.empty()) {
-        const std::string reply =
-            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + std::to_string(answer.size()) + "\r\n\r\n" +
-            answer;
-        ::send(client, reply.data(), reply.size(), MSG_NOSIGNAL);
-      }
-      ::close(client);
-    }
-  }
-
-  const std::vector<std::string> answers_;
-  const int listener_;
-  uint16_t port_ = 0;
-  std::thread thread_;
-};
-
-TEST(ServerSubject, AConnectionThatBreaksIsTriedAgain) {
-  HangingUp stub({kModels, "", "", "", R"({"choices": [{"text": "at last"}]})"});
-  const Result<FoundServer> found = find_server({.url = stub.url(), .concurrency = 1, .pause_s = 0.01});
-  ASSERT_TRUE(found) << found.error().message;
-  const auto texts = written(*found->subject, {task_of("t", "a")});
-  ASSERT_TRUE(texts) << texts.error().message;
-  EXPECT_EQ((*texts)[0], "at last");
+  Stub stub;
+  const auto subject = stub.subject([](Rules& changed) { changed.redirect = "http://other.example/x"; });
+  const std::string words =
+      "task t: " + stub.url() + "/v1/completions answers 307 and points to http://other.example/x" + remedy;
+  EXPECT_EQ(failure(*subject, {task_of("t", "a")}), words);
+  EXPECT_EQ(error_of(*subject, task_of("t", "a", " b")), words);
 }
 
-TEST(ServerSubject, ButNotForEver) {
-  HangingUp stub({kModels, "", "", "", "", R"({"choices": [{"text": "too late"}]})"});
-  const Result<FoundServer> found = find_server({.url = stub.url(), .concurrency = 1, .pause_s = 0.01});
-  ASSERT_TRUE(found) << found.error().message;
-  const std::string message = failure(*found->subject, {task_of("t", "a")});
-  EXPECT_NE(message.find("closed early"), std::string::npos) << message;
+TEST(ServerSubject, ACertificateThatNobodyTrusts) {
+  const http_testing::TempFolder folder;
+  TlsOptions tls;
+  tls.key_file = folder.file("key");
+  tls.certificate_file = folder.file("certificate");
+  const std::string command =
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=stub "
+      "-addext subjectAltName=IP:127.0.0.1 -keyout " +
+      tls.key_file + " -out " + tls.certificate_file + " 2>" + folder.file("log");
+  ASSERT_EQ(std::system(command.c_str()), 0) << "packages-test.txt names the package openssl";
+  const Stub stub({}, tls);
+  const std::string message = stub.error();
+  EXPECT_TRUE(stub.url().starts_with("https://"));
+  EXPECT_TRUE(message.starts_with(stub.url() + "/v1/models: the certificate of 127.0.0.1 is not trusted (")) << message;
+  EXPECT_TRUE(message.ends_with("); for a private authority set SSL_CERT_FILE")) << message;
 }
 
 }  // namespace

@@ -69,6 +69,24 @@ Status each_part(std::string_view text, char separator, const Take& take) {
   return {};
 }
 
+// It is nothing but `key`=DTYPE.
+bool is_only(const Setting& setting, std::string_view key) {
+  return setting.name.starts_with(std::string(key) + '=') && setting.name.find(':') == std::string::npos;
+}
+
+// "k=X,v=Y" is two settings, and hardly ever meant to be.
+Status check_halves(const std::vector<Setting>& settings) {
+  for (size_t i = 1; i < settings.size(); ++i) {
+    const Setting &before = settings[i - 1], &here = settings[i];
+    if (!(is_only(before, "k") && is_only(here, "v")) && !(is_only(before, "v") && is_only(here, "k"))) continue;
+    return fail(ErrorCode::invalid_argument,
+                kvarto::quoted(before.name + "," + here.name) +
+                    " are two settings, one of the keys alone and one of the values alone; join them by ':' for one (" +
+                    kvarto::printable(before.name + ":" + here.name) + "), or give each to a --candidate of its own");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Setting> parse_setting(std::string_view text) {
@@ -94,6 +112,7 @@ Result<std::vector<Setting>> parse_settings(std::string_view text) {
     settings.push_back(std::move(setting));
     return {};
   }));
+  RETURN_IF_ERROR(check_halves(settings));
   return settings;
 }
 

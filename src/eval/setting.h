@@ -32,7 +32,7 @@ struct Setting {
 
 // Errors name the part and what may stand there.
 Result<Setting> parse_setting(std::string_view text);
-// Settings joined by ','.
+// Settings joined by ','. "k=X,v=Y" is refused: ':' is meant, or one setting at a time.
 Result<std::vector<Setting>> parse_settings(std::string_view text);
 
 }  // namespace kvarto

@@ -69,5 +69,20 @@ TEST(Setting, Lists) {
   EXPECT_FALSE(parse_settings("kv=f16,kv=fp9"));
 }
 
+TEST(Setting, KeysAndValuesAloneBesideEachOtherAreRefused) {
+  for (const char* text : {"k=f16,v=bf16", "v=bf16,k=f16", "kv=f16,k=f16,v=bf16"}) {
+    const Result<std::vector<Setting>> settings = parse_settings(text);
+    ASSERT_FALSE(settings) << text;
+    EXPECT_EQ(settings.error().code, ErrorCode::invalid_argument);
+    EXPECT_TRUE(has(settings.error().message, "join them by ':'")) << settings.error().message;
+    EXPECT_TRUE(has(settings.error().message, "--candidate of its own")) << settings.error().message;
+  }
+  EXPECT_TRUE(has(parse_settings("k=f16,v=bf16").error().message, "\"k=f16,v=bf16\" are two settings"));
+  EXPECT_TRUE(has(parse_settings("k=f16,v=bf16").error().message, "(k=f16:v=bf16)"));
+  EXPECT_EQ(parse_settings("k=f16,k=bf16").value().size(), 2u);
+  EXPECT_EQ(parse_settings("k=f16,kv=bf16,v=bf16").value().size(), 3u);
+  EXPECT_EQ(parse_settings("k=f16:noise=40,v=bf16").value().size(), 2u);
+}
+
 }  // namespace
 }  // namespace kvarto

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -19,29 +18,9 @@ size_t drawn_at(uint64_t r, uint64_t j, uint64_t units) {
   return static_cast<size_t>(((splitmix_at(kResampleSeed, r * units + j + 1) >> 32) * units) >> 32);
 }
 
-Interval interval_of(double value, std::vector<double> resampled) {
-  std::erase_if(resampled, [](double each) { return !std::isfinite(each); });
-  std::sort(resampled.begin(), resampled.end());
-  return {value, quantile(resampled, 0.025), quantile(resampled, 0.975)};
-}
-
 }  // namespace
 
-Interval bootstrap(size_t units, const std::function<double(std::span<const uint32_t> drawn)>& statistic) {
-  if (units == 0) return {kNaN, kNaN, kNaN};
-  std::vector<uint32_t> drawn(units, 1);
-  const double value = statistic(drawn);
-  if (units == 1) return {value, value, value};
-  std::vector<double> resampled(kResamples);
-  for (uint64_t r = 0; r < kResamples; ++r) {
-    std::fill(drawn.begin(), drawn.end(), 0u);
-    for (uint64_t j = 0; j < units; ++j) ++drawn[drawn_at(r, j, units)];
-    resampled[r] = statistic(drawn);
-  }
-  return interval_of(value, std::move(resampled));
-}
-
-Interval bootstrap_ratio(std::span<const double> sums, std::span<const double> counts) {
+Interval bootstrap(std::span<const double> sums, std::span<const double> counts) {
   CHECK(sums.size() == counts.size(), "each unit brings a sum and a count");
   const size_t units = sums.size();
   if (units == 0) return {kNaN, kNaN, kNaN};
@@ -62,7 +41,9 @@ Interval bootstrap_ratio(std::span<const double> sums, std::span<const double> c
     }
     resampled[r] = sum / count;
   }
-  return interval_of(value, std::move(resampled));
+  std::erase_if(resampled, [](double each) { return !std::isfinite(each); });
+  std::sort(resampled.begin(), resampled.end());
+  return {value, quantile(resampled, 0.025), quantile(resampled, 0.975)};
 }
 
 double mcnemar(uint64_t lost, uint64_t gained) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
 namespace kvarto {
@@ -16,20 +15,17 @@ struct Interval {
   double value = 0, low = 0, high = 0;
 };
 
-// Percentile bootstrap (Efron 1979) over `units` things that are drawn with replacement. `statistic` gets how often
-// each was drawn, [units]; its value for all ones is Interval::value. Resample r (from 0) draws, for j in [0, units),
-// the thing (splitmix_at(kResampleSeed, r * units + j + 1) >> 32) * units >> 32. low and high are quantile() .025 and
-// .975 of the kResamples values, those that are not finite left out. units 0: all NaN; 1: no interval (low = value =
-// high).
-Interval bootstrap(size_t units, const std::function<double(std::span<const uint32_t> drawn)>& statistic);
-// Of a mean: sum of sums over sum of counts, each unit bringing both ([units]).
-Interval bootstrap_ratio(std::span<const double> sums, std::span<const double> counts);
+// Percentile bootstrap (Efron 1979) of a mean: sum of sums over sum of counts, each unit bringing both ([units]). Units
+// are drawn with replacement: resample r (from 0) draws, for j in [0, units), the unit
+// (splitmix_at(kResampleSeed, r * units + j + 1) >> 32) * units >> 32. low and high are quantile() .025 and .975 of the
+// kResamples means, those that are not finite left out. No units: all NaN; one: no interval (low = value = high).
+Interval bootstrap(std::span<const double> sums, std::span<const double> counts);
 
-// Values at neighbouring positions hang together, so those of texts are drawn in runs of so many positions.
-inline constexpr uint32_t kRunPositions = 64;
+// Values at neighbouring positions hang together, so those of texts are drawn in stretches of so many positions.
+inline constexpr uint32_t kStretchPositions = 64;
 
 // McNemar's test, exact and two-sided: how likely is a split as uneven as this when right answers are lost and gained
-// alike? Binomial(lost + gained, 1/2); 1 when both are 0.
+// alike? Binomial(lost + gained, 1/2); 1 when both are 0. It takes answers as independent of each other.
 double mcnemar(uint64_t lost, uint64_t gained);
 
 // Sorted values at q in [0, 1], linear between neighbours at q * (n - 1). NaN without values.

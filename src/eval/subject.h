@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "eval/task.h"
 #include "kvarto/result.h"
@@ -23,15 +22,16 @@ struct Likelihood {
 class Subject {
  public:
   virtual ~Subject() = default;
-  // Tokens of a text, for the lengths of tasks.
-  virtual Result<uint32_t> count_tokens(std::string_view text) = 0;
+  // An error of code invalid_argument, here and below, means that this task was refused, and others may go on; any
+  // other ends the run.
+
   // Nothing when this subject cannot tell (a server without log-probabilities of prompts). `floor`: behind
-  // task.floor_prompt instead.
+  // task.floor_prompt instead. A model whose numbers overflow: infinity.
   virtual Result<std::optional<Likelihood>> likelihood(const Task& task, bool floor) = 0;
   // What it writes for each task, by argmax, cut at the task's stop strings. `done` is called once per task in any
-  // order, as they end; what it fails with ends the call and is returned.
+  // order, as they end, with the text or with why there is none; what it fails with ends the call and is returned.
   virtual Status generate(std::span<const Task* const> tasks,
-                          const std::function<Status(size_t index, std::string text)>& done) = 0;
+                          const std::function<Status(size_t index, Result<std::string> text)>& done) = 0;
 };
 
 }  // namespace kvarto

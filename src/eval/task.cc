@@ -11,7 +11,7 @@ constexpr Family kFamilies[] = {
     {"table", Skill::retrieval, "one of sixteen words and its number", make_table},
     {"facts", Skill::multi_hop, "who works where and the code of that place, from two documents", make_facts},
     {"variables", Skill::multi_hop, "a variable followed over two others to its number", make_variables},
-    {"sums", Skill::reasoning, "a story with two or three steps of arithmetic, worked out", make_sums},
+    {"sums", Skill::reasoning, "a story with one or two steps of arithmetic, worked out", make_sums},
     {"tool-call", Skill::structure, "a tool call as JSON, from a record far up", make_tool_call},
     {"code", Skill::structure, "a function of a long file, written again under another name", make_code},
 };

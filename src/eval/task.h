@@ -25,12 +25,13 @@ enum class Judge : uint8_t {
   last_number,  // the last whole number of the text is the answer's last one (thousands' commas left out)
   json,         // the text's first line, parsed, equals the answer, parsed; keys in any order
   code,         // the text up to its end of function equals the answer: same tokens, whatever the white space
-  agreement,    // there is no answer: right is what the baseline wrote
+  agreement,    // there is no answer: what the baseline wrote is measured, and right is who writes the same
 };
 
 struct Task {
   std::string family;
-  std::string id;  // unique in a run: "needle-2048-50-0"
+  std::string id;     // unique in a run: "needle-2048-50-0"
+  std::string group;  // tasks of one group share their text: they are drawn together. Empty: a group of its own
   Skill skill = Skill::retrieval;
   std::string prompt;        // text that a model continues as it stands; empty when there are messages
   std::string messages;      // JSON array of {"role", "content"}, for the chat template; of own tasks only
@@ -57,7 +58,7 @@ struct Family {
   std::string_view summary;  // one line, for help and report
   std::vector<Task> (*make)(const TaskPlan& plan);
 };
-// All families, in the order of running. One family: one file and one row.
+// All families, in the order of running. One family: a file, its declaration in family.h and a row here.
 std::span<const Family> families();
 
 }  // namespace kvarto

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/vmath.h"
 
 namespace kvarto {
@@ -112,6 +113,12 @@ std::string npy_header(size_t rows) {
   return header + text;
 }
 
+std::string sha256_of(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return to_hex(hash.finish());
+}
+
 }  // namespace
 
 TokenRow make_row(int32_t position, TokenId token, std::span<const float> logits, std::span<const int32_t> ids) {
@@ -159,9 +166,10 @@ Status score_text(Engine& engine, std::span<const TokenId> ids, std::span<const 
       rows.push_back(make_row(static_cast<int32_t>(at + 1), ids[at + 1], logits, top));
     }));
     for (const TokenRow& row : rows) {
-      if (std::isnan(row.logprob)) {
-        return fail(ErrorCode::internal, "the logits of position " + std::to_string(row.position) +
-                                             " are no numbers; the model's weights or its KV overflow, try kv=f32");
+      if (baseline.empty() && std::isnan(row.logprob)) {
+        return fail(ErrorCode::internal, "the baseline's logits of position " + std::to_string(row.position) +
+                                             " are no numbers, and nothing can be compared with them; the model's "
+                                             "weights or its KV overflow, try kv=f32 as the baseline");
       }
       RETURN_IF_ERROR(seen(row));
     }
@@ -179,14 +187,15 @@ double divergence(const TokenRow& baseline, const TokenRow& candidate) {
   return sum;
 }
 
-Status write_rows(const std::string& path, std::span<const TokenRow> rows) {
+Result<std::string> write_rows(const std::string& path, std::span<const TokenRow> rows) {
   std::string content = npy_header(rows.size());
   const std::span<const std::byte> bytes = std::as_bytes(rows);
   content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return write_file_atomically(path, content);
+  RETURN_IF_ERROR(write_file_atomically(path, content));
+  return sha256_of(content);
 }
 
-Result<std::vector<TokenRow>> read_rows(const std::string& path) {
+Result<std::vector<TokenRow>> read_rows(const std::string& path, std::string_view sha256) {
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   // The header is as long as that of no rows, or longer by whole units.
@@ -196,6 +205,9 @@ Result<std::vector<TokenRow>> read_rows(const std::string& path) {
   if (!all.starts_with(header) || all.size() != header.size() + count * sizeof(TokenRow)) {
     return fail(ErrorCode::corrupt,
                 path + ": no rows as this program writes them, or not all of them; remove it to compute them again");
+  }
+  if (!sha256.empty() && sha256_of(all) != sha256) {
+    return fail(ErrorCode::corrupt, path + ": not the rows that were written; remove it to compute them again");
   }
   std::vector<TokenRow> rows(count);
   if (count > 0) std::memcpy(rows.data(), all.data() + header.size(), count * sizeof(TokenRow));

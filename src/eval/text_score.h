@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvarto/engine.h"
@@ -33,8 +34,9 @@ static_assert(sizeof(TokenRow) == 5 * 4 + kTopTokens * 8);
 // Logits with a NaN or +infinity make `logprob` NaN.
 TokenRow make_row(int32_t position, TokenId token, std::span<const float> logits, std::span<const int32_t> ids = {});
 
-// All tokens of `ids` but the first, in order, from an empty cache. `baseline`: rows of the same ids, or empty. `seen`
-// gets each row, some at a time; what it fails with ends the call and is returned.
+// All tokens of `ids` but the first, in order, from an empty cache. `baseline`: rows of the same ids, or empty: then
+// this is the baseline, and logits that are no numbers are an error, since nothing can be compared with them; of others
+// such rows are seen, too. `seen` gets each row, some at a time; what it fails with ends the call and is returned.
 Status score_text(Engine& engine, std::span<const TokenId> ids, std::span<const TokenRow> baseline,
                   const std::function<Status(const TokenRow& row)>& seen);
 
@@ -43,9 +45,9 @@ Status score_text(Engine& engine, std::span<const TokenId> ids, std::span<const 
 double divergence(const TokenRow& baseline, const TokenRow& candidate);
 
 // Rows as a NumPy file (format 1.0, a structured type with TokenRow's fields in order: '<i4' position, token, argmax,
-// '<f4' logprob, rest, '<i4' ids (256,), '<f4' logprobs (256,)). Written beside and renamed. Reading refuses what is no
-// such file, naming it.
-Status write_rows(const std::string& path, std::span<const TokenRow> rows);
-Result<std::vector<TokenRow>> read_rows(const std::string& path);
+// '<f4' logprob, rest, '<i4' ids (256,), '<f4' logprobs (256,)). Written beside and renamed; returns the SHA-256 of the
+// file, in hex. Reading refuses what is no such file, naming it, and a file of another SHA-256 where one is given.
+Result<std::string> write_rows(const std::string& path, std::span<const TokenRow> rows);
+Result<std::vector<TokenRow>> read_rows(const std::string& path, std::string_view sha256 = {});
 
 }  // namespace kvarto

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/hash.h"
 
 namespace kvarto {
 namespace {
@@ -306,12 +307,30 @@ TEST(Rows, AreReadAsTheyWereWritten) {
       rows[i].logprobs.fill(static_cast<float>(i) / 3.0f);
       rows[i].rest = kImpossible;
     }
-    ASSERT_TRUE(write_rows(path, rows));
-    const auto back = read_rows(path);
-    ASSERT_TRUE(back) << back.error().message;
-    ASSERT_EQ(back->size(), n);
-    if (n > 0) EXPECT_EQ(std::memcmp(back->data(), rows.data(), n * sizeof(TokenRow)), 0);
+    const std::string sha256 = write_rows(path, rows).value();
+    Sha256 hash;
+    hash.update(read_file(path).value());
+    EXPECT_EQ(sha256, to_hex(hash.finish()));
+    for (const std::string& name : {sha256, std::string()}) {
+      const auto back = read_rows(path, name);
+      ASSERT_TRUE(back) << back.error().message;
+      ASSERT_EQ(back->size(), n);
+      if (n > 0) EXPECT_EQ(std::memcmp(back->data(), rows.data(), n * sizeof(TokenRow)), 0);
+    }
   }
+}
+
+TEST(Rows, OtherBytesAreOtherRows) {
+  const std::string path = temporary("rows_other.npy");
+  std::vector<TokenRow> rows(5);
+  const std::string sha256 = write_rows(path, rows).value();
+  rows[4].logprobs[255] = 1e-30f;  // as long, and of the same form
+  ASSERT_TRUE(write_rows(path, rows));
+  EXPECT_TRUE(read_rows(path));
+  const auto read = read_rows(path, sha256);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::corrupt);
+  EXPECT_EQ(read.error().message.find(path + ": not the rows that were written"), 0u);
 }
 
 TEST(Rows, WhatIsNoSuchFileIsRefusedByName) {

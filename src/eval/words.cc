@@ -175,4 +175,26 @@ std::vector<std::string> filler_pieces(SplitMix random, size_t count) {
   return pieces;
 }
 
+std::vector<std::string> filler_sentences(SplitMix random, size_t count) {
+  Filler filler(random);
+  std::vector<std::string> sentences(count);
+  for (std::string& each : sentences) each = filler.next();
+  return sentences;
+}
+
+std::string among_filler(std::span<const std::string> lines, std::span<const std::string> sentences,
+                         std::string_view mark) {
+  std::string text;
+  size_t next = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    text += lines[i];
+    const size_t end = sentences.size() * (i + 1) / lines.size();
+    if (next == end) continue;
+    text += mark;
+    for (; next < end; ++next) text += " " + sentences[next];
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace kvarto

@@ -49,5 +49,12 @@ class Filler {
 
 // `count` sentences, each with what separates it from the one before: a space or a line end.
 std::vector<std::string> filler_pieces(SplitMix random, size_t count);
+// `count` sentences alone.
+std::vector<std::string> filler_sentences(SplitMix random, size_t count);
+
+// `lines`, each with its line end, and `sentences` spread evenly behind them, in lines of their own that open with
+// `mark`: "Note:".
+std::string among_filler(std::span<const std::string> lines, std::span<const std::string> sentences,
+                         std::string_view mark);
 
 }  // namespace kvarto

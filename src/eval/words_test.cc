@@ -83,6 +83,19 @@ TEST(Filler, ParagraphsHaveFourToSevenSentences) {
   EXPECT_GE(paragraphs, 500u / 7);
 }
 
+TEST(Filler, StandsEvenlyBehindLines) {
+  const std::vector<std::string> lines = {"a\n", "b\n", "c\n"}, five = {"1.", "2.", "3.", "4.", "5."};
+  EXPECT_EQ(among_filler(lines, five, "#"), "a\n# 1.\nb\n# 2. 3.\nc\n# 4. 5.\n");
+  EXPECT_EQ(among_filler(lines, std::span(five).first(1), "Note:"), "a\nb\nc\nNote: 1.\n");
+  EXPECT_EQ(among_filler(lines, {}, "#"), "a\nb\nc\n");
+}
+
+TEST(Filler, SentencesAreThoseOfTheSameDraws) {
+  Filler filler{SplitMix(4)};
+  for (const std::string& sentence : filler_sentences(SplitMix(4), 30)) EXPECT_EQ(sentence, filler.next());
+  EXPECT_EQ(filler_sentences(SplitMix(4), 30).size(), 30u);
+}
+
 TEST(Filler, SeedsGiveTheirOwnText) {
   EXPECT_EQ(filler_pieces(SplitMix(1), 40), filler_pieces(SplitMix(1), 40));
   EXPECT_NE(filler_pieces(SplitMix(1), 40), filler_pieces(SplitMix(2), 40));

@@ -26,8 +26,8 @@ constexpr std::string_view kStyle =
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1rem;"
     "margin-top:1rem}\n"
     "figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:.6rem}svg{width:100%;height:auto}\n"
-    "svg text{fill:var(--soft);font-size:12px}.axis{stroke:var(--line)}"
-    ".curve{fill:none;stroke:var(--curve);stroke-width:2}.dot{fill:var(--curve)}"
+    "svg text{fill:var(--soft);font-size:12px;paint-order:stroke;stroke:var(--paper);stroke-width:3px}"
+    ".axis{stroke:var(--line)}.curve{fill:none;stroke:var(--curve);stroke-width:2}.dot{fill:var(--curve)}"
     ".range{stroke:var(--curve);stroke-width:2}\n"
     ".limit{stroke:var(--mark);stroke-dasharray:5 4}\n";
 

@@ -78,10 +78,14 @@ def figures_are_those_of_the_json(report, browser):
             assert f"/settings/{i}/text/positions/{j}/perplexity" in pointers, (i, j)
         for j in range(len(setting["families"])):
             assert f"/settings/{i}/families/{j}/right" in pointers, (i, j)
+            assert setting["baseline"] or f"/settings/{i}/families/{j}/compared" in pointers, (i, j)
         for j in range(len(setting["retrieval_map"])):
             assert f"/settings/{i}/retrieval_map/{j}/right" in pointers, (i, j)
         if not setting["baseline"]:
             assert f"/settings/{i}/text/kl_mean_nats/value" in pointers and f"/settings/{i}/text/verdict" in pointers, i
+            assert f"/settings/{i}/kv_bytes_per_token" in pointers, i
+        for j in range(min(20, len(setting["changes"]))):
+            assert f"/settings/{i}/changes/{j}/change" in pointers, (i, j)
 
 
 def it_says_what_was_run(report, browser):
@@ -89,10 +93,34 @@ def it_says_what_was_run(report, browser):
     run = report.json["run"]
     facts = browser.text(".facts")
     for words in (run["model"], run["fingerprint"], run["weight_types"], run["numerics"], f"seed {run['seed']}",
-                  f"{run['context_tokens']} tokens", run["texts"][0]["sha256"], f"{report.json['method']['resamples']} resamples"):
+                  f"{run['context_tokens']} tokens", run["texts"][0]["sha256"], run["tasks_sha256"], f"{report.json['method']['resamples']} resamples"):
         assert words in facts, (words, facts)
-    assert browser.text(".rule").split() == report.json["method"]["verdict_rule"].split()
     assert browser.text("h1") == f"kvarto eval: {run['model']}" and browser.driver.title == browser.text("h1")
+
+
+def the_rule_is_that_of_the_json(report, browser):
+    opened(report, browser)
+    assert browser.run("return document.querySelector('.rule').open") is False
+    browser.one(".rule summary").click()
+    rows = [row.find_elements("css selector", "th, td") for row in browser.all(".rule tr") if row.find_elements("tag name", "td")]
+    shown, of = [], ""
+    for row in rows:
+        subject, verdict, words = (cell.text for cell in row)
+        shown += [] if subject == of else [f"Of {subject}:"]
+        of = subject
+        shown.append(f"{verdict} {words}")
+    shown += [item.text for item in browser.all(".rule li")]
+    assert shown == [" ".join(line.split()) for line in report.json["method"]["verdict_rule"].splitlines()], shown
+
+
+def the_conclusion_comes_first(report, browser):
+    opened(report, browser)
+    lines = [e.text for e in browser.all("h1 ~ p.conclusion")]
+    assert [line.split(": ")[0] for line in lines] == ["kv=bf16", LOUD] and "unsafe for texts" in lines[1], lines
+    # A tiny model solves nothing, and that is said with what to do about it.
+    assert all("take a larger model" in line for line in lines), lines
+    below = browser.run("return document.querySelector('h2').getBoundingClientRect().top - document.querySelector('.conclusion').getBoundingClientRect().top")
+    assert below > 0, below
 
 
 def verdicts_are_words(report, browser):
@@ -114,7 +142,7 @@ def charts_say_what_they_show(report, browser):
         label = next(x for x in labels if x.startswith(f"Divergence by position, {setting['name']}: "))
         for bucket in setting["text"]["positions"]:
             words = label.split(f"{bucket['from']}-{bucket['to'] - 1}: ")[1].split(",")[0]
-            assert reads_as(words, bucket["kl_mean_nats"]), (label, bucket)
+            assert reads_as(words, bucket["kl_excess_nats"]), (label, bucket)
     sizes = browser.run("return [...document.querySelectorAll('svg')].map((e) => e.getBoundingClientRect().height)")
     assert min(sizes) > 100, sizes
 
@@ -158,6 +186,7 @@ def no_barriers(report, browser):
     for size in (DESK, PHONE):
         for dark in (False, True):
             opened(report, browser, size, dark)
+            browser.one(".rule summary").click()
             assert browser.barriers() == [], (size, dark, browser.barriers())
 
 
@@ -169,7 +198,8 @@ def colours_follow_the_system(report, browser):
     assert sum(map(int, light[4:-1].split(","))) > 600 and sum(map(int, dark[4:-1].split(","))) < 150, (light, dark)
 
 
-CHECKS = [nothing_is_loaded_and_nothing_complains, figures_are_those_of_the_json, it_says_what_was_run, verdicts_are_words,
+CHECKS = [nothing_is_loaded_and_nothing_complains, figures_are_those_of_the_json, it_says_what_was_run, the_rule_is_that_of_the_json,
+          the_conclusion_comes_first, verdicts_are_words,
           charts_say_what_they_show, headings_step_down_one_at_a_time, no_sideways_scrolling_on_a_phone, wide_tables_scroll_by_keyboard,
           no_barriers, colours_follow_the_system]
 

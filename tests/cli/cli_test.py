@@ -489,6 +489,19 @@ def wait_for(fd, pattern):
     return seen
 
 
+def a_closed_stdout_gets_into_no_file(folder):
+    (folder / "text.txt").write_text(" ".join(f"The {i}th lamp burns." for i in range(100)))
+    arguments = ["eval", LLAMA, "--only", "text", "--text", folder / "text.txt", "--text-pieces", 1, "--context", 128,
+                 "--candidate", "kv=f16", "--threads", 1, "--output", folder / "out", "-q"]
+    done = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', KVARTO, *map(str, arguments)], stderr=subprocess.PIPE, text=True,
+                          timeout=600)
+    assert done.returncode == 1 and re.fullmatch(r"kvarto: error: cannot write to stdout: .*\n", done.stderr), done
+    records = (folder / "out" / "records.jsonl").read_text()
+    assert len([json.loads(line) for line in records.splitlines()]) > 6 and records.endswith("\n"), records[:500]
+    assert "kv=f16" in kvarto(*arguments)[0]
+    assert (folder / "out" / "records.jsonl").read_text() == records, "something was done again"
+
+
 def chat_keeps_its_history(_):
     pid, fd = pty.fork()
     if pid == 0:
@@ -547,7 +560,8 @@ CHECKS = (help_lists_every_verb, what_is_not_expected_stands_in_order, errors_ar
           many_prompts_equal_single_ones, short_of_blocks_the_texts_stay, bad_lines_harm_no_others, interrupted_runs_resume,
           a_full_disk_leaves_what_can_be_resumed, another_model_does_not_resume,
           hostile_arguments_are_refused, ctrl_c_without_a_file_says_what_is_lost,
-          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, chat_keeps_its_history, the_sample_model_answers)
+          ctrl_c_ends_a_run_cleanly, a_closed_pipe_ends_quietly, a_closed_stdout_gets_into_no_file, chat_keeps_its_history,
+          the_sample_model_answers)
 
 
 def main(arguments, checks=CHECKS):

@@ -4,6 +4,7 @@ tested is that equal settings are equal, that faults are seen in the order of th
 
 Reports are compared byte for byte, but for what a run takes: the fields `seconds` and `prompt_tokens_per_s` of its settings.
 """
+import contextlib
 import json
 import math
 import os
@@ -16,7 +17,9 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "http"))
 import cli_test
+import openai_stub
 from cli_test import LLAMA, error_line, kvarto, kvarto_json, main
 
 SUBJECTS = ["the miller", "a heron", "her brother", "the night train", "an old map", "the harbour"]
@@ -33,11 +36,12 @@ def text_file(folder, sentences=240):
 
 
 def own_tasks(folder, answers=()):
-    """Prompts, of which the first few have an answer."""
+    """Prompts, of which the first few have an answer (None: none)."""
     path = folder / "own.jsonl"
     lines = [{"id": f"q{i}", "prompt": f"{s} {v} ", "max_tokens": 12} for i, (s, v) in enumerate(zip(SUBJECTS * 2, VERBS * 2))]
     for line, answer in zip(lines, answers):
-        line["answer"] = answer
+        if answer is not None:
+            line["answer"] = answer
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -52,6 +56,10 @@ def texts(folder, *flags, output="out"):
 
 def report_of(folder, output="out"):
     return json.loads((folder / output / "report.json").read_text())
+
+
+def records_of(folder, output="out"):
+    return [json.loads(line) for line in (folder / output / "records.jsonl").read_text().splitlines()[1:]]
 
 
 def without_times(folder, output):
@@ -176,6 +184,23 @@ def a_torn_last_line_is_done_again(folder):
     assert without_times(folder, "out") == whole
 
 
+def threads_are_no_other_run(folder):
+    flags = ["--text", text_file(folder), "--context", 512, "--samples", 2, "--only", "text,needle", "-q"]
+    kvarto(*command(folder, *flags))
+    before = report_of(folder)
+    other = ["2" if word == "1" else word for word in command(folder, *flags)]
+    kvarto(*other)
+    after = report_of(folder)
+    assert (before["run"]["threads"], after["run"]["threads"]) == (1, 2), after["run"]
+    assert before["settings"] == after["settings"]
+    os.truncate(folder / "out" / "records.jsonl", 9 * (folder / "out" / "records.jsonl").stat().st_size // 10)
+    kvarto(*other)
+    again = report_of(folder)
+    for setting in (*before["settings"], *again["settings"]):
+        setting["seconds"] = setting["prompt_tokens_per_s"] = 0
+    assert before["settings"] == again["settings"], "threads change a figure"
+
+
 def another_run_is_refused(folder):
     kvarto(*texts(folder, "-q"))
     for flags, words in ((["--seed", 2], "seed is 1 there and 2 here"), (["--candidate", "noise=10"], "settings[1] is"),
@@ -184,20 +209,101 @@ def another_run_is_refused(folder):
         assert words in line and "--fresh" in line and "another folder" in line, (flags, line)
     kvarto(*texts(folder, "-q", "--seed", 2, "--fresh"))
     assert report_of(folder)["run"]["seed"] == 2
+    # What cannot begin throws nothing away: neither a wrong plan nor an engine that finds no memory.
+    before = {path: path.read_bytes() for path in (folder / "out").iterdir()}
+    for flags in (["--candidate", "kv=fp9"], ["--text", folder / "none.txt"], ["--kv-cache-memory-bytes", 4096]):
+        error_line(texts(folder, "-q", "--seed", 3, "--fresh", *flags), 1)
+        assert before == {path: path.read_bytes() for path in (folder / "out").iterdir()}, flags
 
 
 def max_drop_decides_the_exit_code(folder):
-    tasks = own_tasks(folder)  # without answers: what the baseline writes is right
-    flags = ["--only", "none", "--tasks", tasks, "--context", 256, "-q", "--max-drop", 0.1]
+    flags = ["--only", "none", "--tasks", own_tasks(folder), "--context", 256, "-q", "--max-drop", 0.1]
+    # Without answers what the baseline writes is measured, and whether it is written again counts for nothing.
     kvarto(*command(folder, *flags, "--candidate", "kv=f16", output="same"))
-    same = report_of(folder, "same")["settings"][1]
+    baseline, same = report_of(folder, "same")["settings"]
+    assert [f["family"] for f in same["families"]] == ["own-agreement"] and same["families"][0]["agreement"], same
     own = same["skills"][0]
-    assert own["skill"] == "own" and own["right"] == own["tasks"] == 12 and own["verdict"] == "safe", same
-    out, err = kvarto(*command(folder, *flags, "--candidate", "noise=-20", output="bad"), code=1)
-    assert "noise=-20" in out and len(err.splitlines()) == 1 and "noise=-20, own: " in err, (out, err)
-    own = report_of(folder, "bad")["settings"][1]["skills"][0]
-    assert own["lost"] > 0.1 * own["tasks"] and own["drop_share"]["value"] == own["lost"] / own["tasks"], own
-    kvarto(*command(folder, *flags[:-1], 1, "--candidate", "noise=-20", output="bad"))  # all may be lost
+    assert own["skill"] == "own" and own["verdict"] == "safe" and own["lost"] is None, own
+    assert own["compared"] >= 6 and own["retention"]["value"] == 1 and own["retention_of"] == "likelihood", own
+    bad = command(folder, *flags, "--candidate", "noise=-20", output="bad")
+    out, err = kvarto(*bad, code=1)
+    assert "noise=-20" in out and len(err.splitlines()) == 1 and "noise=-20, own: retention is " in err, (out, err)
+    assert report_of(folder, "bad")["settings"][1]["skills"][0]["retention"]["value"] < 0.9
+    # What is unsafe fails whatever may be lost.
+    _, err = kvarto(*[1 if word == "0.1" else word for word in bad], code=1)
+    assert "noise=-20, own: the verdict is unsafe" in err, err
+    # With what the baseline writes as the answer it is right, and answers are lost.
+    wrote = {r["task"]: r["wrote"] for r in records_of(folder, "bad") if "task" in r and r["setting"] == 0}
+    answers = [wrote[f"q{i}"] for i in range(12)]
+    tasks = own_tasks(folder, [a if a.strip() else None for a in answers])
+    flags[3] = tasks
+    out, err = kvarto(*command(folder, *flags, "--candidate", "noise=-20", output="answers"), code=1)
+    baseline, bad = report_of(folder, "answers")["settings"]
+    families = {f["family"]: f for f in bad["families"]}
+    own = families["own"]
+    assert own["baseline_right"] >= 6 and own["judged"] and own["lost"] > 0.1 * own["tasks"], own
+    assert abs(own["drop_share"]["value"] - (own["lost"] - own["gained"]) / own["tasks"]) < 1e-9, own
+    assert "noise=-20, own: the share of right answers dropped by " in err, err
+    # Likelihoods are of what the baseline wrote, as without answers, not of the answer.
+    flags[3] = own_tasks(folder, ["the"] * 12)
+    kvarto(*command(folder, *flags[:-2], "--candidate", "noise=-20", output="short"))
+    for setting in (0, 1):
+        likely, now = ({r["task"]: r for r in records_of(folder, output) if "task" in r and r["setting"] == setting}
+                       for output in ("bad", "short"))
+        assert {k: (r["nll"], r["answer_tokens"]) for k, r in now.items()} == \
+            {k: (r["nll"], r["answer_tokens"]) for k, r in likely.items()}, setting
+        assert all(r["family"] == "own" and not r["agreement"] and r["floor_nll"] is None for r in now.values()), now
+
+
+def chats_are_as_long_as_their_template_makes_them(folder):
+    messages = [{"role": "system", "content": 'Say "yes".'}, {"role": "user", "content": "Do you?\n" * 60}]
+    (folder / "messages.json").write_text(json.dumps(messages))
+    (folder / "chat.jsonl").write_text(json.dumps({"id": "chat", "messages": messages, "answer": "yes", "max_tokens": 4}) + "\n")
+    flags = ["--only", "none", "--tasks", folder / "chat.jsonl", "--context", 1024, "--candidate", "kv=f16", "-q"]
+    kvarto(*command(folder, *flags))
+    rendered = kvarto_json("render", LLAMA, "--messages", folder / "messages.json", "--json", "-q")
+    (record,) = [r for r in records_of(folder) if r.get("task") == "chat" and r["setting"] == 0]
+    assert record["length_tokens"] - len(rendered["ids"]) in (0, 1), (record, rendered)
+    assert record["family"] == "own" and not record["agreement"] and not record["failed"], record
+    assert record["nll"] > 0 or not record["wrote"], record
+    line = error_line(command(folder, *flags[:4], "--context", 128), 1)
+    assert '"chat" of ' in line and "with what its chat template adds; give --context that much or more" in line, line
+    # Without a template there is no chat.
+    bare = folder / "bare.gguf"
+    bare.write_bytes(pathlib.Path(LLAMA).read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_tempXate"))
+    line = error_line(["eval", bare, "--output", folder / "bare", "--threads", 1, *flags], 1)
+    assert 'task "chat" of ' in line and "no chat template" in line and not (folder / "bare").exists(), line
+
+
+def fresh_removes_what_is_its_own(folder):
+    kvarto(*texts(folder, "--dump", "-q"))
+    out = folder / "out"
+    (out / "logprobs" / "mine.npy").write_text("mine")
+    (out / "notes.md").write_text("mine")
+    assert (out / "logprobs" / "1-0.npy").exists()
+    flags = ["--only", "none", "--tasks", own_tasks(folder), "--context", 256, "--candidate", "kv=f16", "-q"]
+    assert "another run" in error_line(command(folder, *flags), 1)
+    kvarto(*command(folder, *flags, "--fresh"))
+    assert sorted(p.name for p in (out / "logprobs").iterdir()) == ["mine.npy"]
+    assert (out / "notes.md").read_text() == "mine"
+    # The tasks are part of the run.
+    own_tasks(folder, ["an answer"])
+    line = error_line(command(folder, *flags), 1)
+    assert "there and" in line and "--fresh" in line, line
+
+
+def servers_get_no_texts(folder):
+    with contextlib.closing(openai_stub.Server()) as stub:
+        flags = ["--url", stub.url, "--only", "text,table", "--samples", 2, "--context", 1024]
+        kinds = (["eval", *flags], ["eval", LLAMA, "--threads", 1, *flags, "--text", text_file(folder)])
+        for i, arguments in enumerate(kinds):
+            err = kvarto(*arguments, "--output", folder / f"{i}")[1]
+            assert "\nservers get no texts\n" in "\n" + err, err
+            assert report_of(folder, f"{i}")["run"]["texts"] == [], arguments
+        # A candidate that runs here is compared on them.
+        err = kvarto(*kinds[1], "--candidate", "kv=f16", "--output", folder / "both")[1]
+        texts = [setting["text"] for setting in report_of(folder, "both")["settings"]]
+        assert "get no texts" not in err and texts[1] is not None and texts[2] is None, (err, texts)
 
 
 def dumps_can_be_read(folder):
@@ -226,7 +332,18 @@ def dumps_can_be_read(folder):
             rest = row[4] if values is logprobs else other[4]
             assert abs(sum(map(math.exp, values)) + math.exp(rest) - 1) < 1e-5
     kvarto(*texts(folder, *flags[1:]))  # the same run without the dump leaves it
-    assert (folder / "out" / "logprobs" / "1-0.npy").exists()
+    dump = folder / "out" / "logprobs" / "1-0.npy"
+    good = dump.read_bytes()
+    dump.write_bytes(good[:-5] + bytes([good[-5] ^ 1]) + good[-4:])  # damaged, it is made anew
+    kvarto(*texts(folder, *flags))
+    assert dump.read_bytes() == good
+
+
+def a_short_model_has_a_shorter_context(folder):
+    flags = ["--only", "needle", "--samples", 1, "--candidate", "kv=f16"]
+    err = kvarto(*command(folder, *flags))[1]
+    assert "--context is 2048, all that the model has" in err and report_of(folder)["run"]["context_tokens"] == 2048, err
+    assert re.search(r"kv=f16: needle, 0 of \d+ tasks, 0 % of the run done", err), err
 
 
 def bad_input_is_one_line(folder):
@@ -234,6 +351,8 @@ def bad_input_is_one_line(folder):
     latin1.write_bytes(b"caf\xe9 " * 100)
     short.write_text("Too short.")
     (folder / "tasks.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
+    (folder / "number.jsonl").write_text('\n\n{"prompt": "6 times 7?", "answer": 42}\n')
+    (folder / "empty.jsonl").write_text("\n")
     (folder / "long.jsonl").write_text(json.dumps({"id": "huge", "prompt": "word " * 2000}) + "\n")
     (folder / "file").write_text("")
     line = error_line(command(folder, "--only", "needle,nose", "--context", 512), 1)
@@ -250,7 +369,17 @@ def bad_input_is_one_line(folder):
             (["--text", latin1, "--context", 512], "latin1.txt: not valid UTF-8 at byte 3"),
             (["--text", text, "--text", short, "--context", 512], "short.txt has "),
             (["--only", "none", "--context", 512], "nothing is left to measure"),
-            (["--only", "none", "--tasks", folder / "tasks.jsonl", "--context", 512], "line 2"),
+            (["--only", "none", "--tasks", folder / "tasks.jsonl", "--context", 512], "tasks.jsonl: line 2: "),
+            (["--only", "none", "--tasks", folder / "number.jsonl", "--context", 512],
+             'number.jsonl: line 3: "answer" is not a text; write it in double quotes'),
+            (["--only", "none", "--tasks", folder / "empty.jsonl", "--context", 512], "empty.jsonl: there is no task"),
+            (["--only", "none", "--tasks", "/dev/zero", "--context", 512], "/dev/zero: longer than 64 MiB; cut it in parts"),
+            (["--text", text, "--text", f"{folder}/./notes.txt", "--context", 512], "notes.txt comes twice; give it once"),
+            (["--baseline", "k=bf16:v=bf16"], '"k=bf16:v=bf16" is what would be compared with it'),
+            (["--candidate", "kv=bf16", "--candidate", "v=bf16:k=bf16"], '"v=bf16:k=bf16" is the same as "kv=bf16"'),
+            (["--candidate", "hide=0,kv=f16"], '"kv=f16" is the same as "hide=0"'),
+            (["--candidate", "k=bf16", "--candidate", "k=bf16:v=f16"], '"k=bf16:v=f16" is the same as "k=bf16"'),
+            (["--url", "http://127.0.0.1:9", "--api-key", "k\nX-Other: 1"], "--api-key has control characters"),
             (["--only", "none", "--tasks", folder / "long.jsonl", "--context", 512], '"huge"'),
             (["--kv-cache-dtype", "bf16"], "--candidate kv=bf16"), (["--max-model-len", 99], "--context"),
             (["--api-key", "k"], "--url"), (["--url", "ftp://x", "--context", 512], "http://"),
@@ -267,8 +396,10 @@ def bad_input_is_one_line(folder):
 
 
 CHECKS = (equal_settings_are_equal, another_dtype_differs, planted_faults_are_seen_in_order,
-          the_same_command_gives_the_same_report, interrupted_runs_go_on, a_torn_last_line_is_done_again, another_run_is_refused,
-          max_drop_decides_the_exit_code, dumps_can_be_read, bad_input_is_one_line)
+          the_same_command_gives_the_same_report, interrupted_runs_go_on, a_torn_last_line_is_done_again,
+          threads_are_no_other_run, another_run_is_refused, max_drop_decides_the_exit_code,
+          chats_are_as_long_as_their_template_makes_them, fresh_removes_what_is_its_own, servers_get_no_texts,
+          dumps_can_be_read, a_short_model_has_a_shorter_context, bad_input_is_one_line)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], CHECKS))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The independent judge of `kvarto eval`: figures of texts once more, by NumPy and none of Kvarto's code. Prints JSON.
 
-    judge.py DUMP                   each setting of DUMP/logprobs/SETTING-TEXT.npy against setting 0; the last one is the noise floor
+    judge.py DUMP                   each setting of DUMP/logprobs/SETTING-TEXT.npy against setting 0. The last one must be the
+                                    noise floor: dumps of a run with candidates have it
     judge.py --torch GOLDEN [DUMP]  PyTorch's two settings; with DUMP also its first two, and how far they are from PyTorch's
 """
 import json
@@ -10,7 +11,7 @@ import sys
 
 import numpy as np
 
-RESAMPLES, SEED, RUN = 10_000, 20_231, 64  # runs of 64 positions are drawn: neighbours hang together
+RESAMPLES, SEED, STRETCH = 10_000, 20_231, 64  # stretches of 64 positions are drawn: neighbours hang together
 ROW = np.dtype([("position", "<i4"), ("token", "<i4"), ("argmax", "<i4"), ("logprob", "<f4"), ("rest", "<f4"),
                 ("ids", "<i4", (256,)), ("logprobs", "<f4", (256,))])
 
@@ -28,8 +29,8 @@ def quantile(values, q):  # linear between the neighbours at q * (n - 1)
     return float(low + at % 1 * (values[int(np.ceil(at))] - low))
 
 
-def interval(runs, values):  # mean and 95 % percentile bootstrap; `runs` has the number of each position's run
-    sums, counts, units = np.bincount(runs, values), np.bincount(runs), int(runs.max()) + 1
+def interval(stretches, values):  # mean and 95 % percentile bootstrap; `stretches` has the number of each position's stretch
+    sums, counts, units = np.bincount(stretches, values), np.bincount(stretches), int(stretches.max()) + 1
     i = np.arange(1, RESAMPLES * units + 1, dtype=np.uint64).reshape(RESAMPLES, units)
     drawn = (splitmix_at(SEED, i) >> np.uint64(32)) * np.uint64(units) >> np.uint64(32)
     means = sums[drawn].sum(1) / counts[drawn].sum(1)
@@ -43,25 +44,24 @@ def divergence(baseline, candidate):  # KL(baseline || candidate) of each row: t
         return np.where(np.isneginf(p), 0, np.exp(p) * (p - q)).sum(1)
 
 
-def figures(baseline, candidate, floor):  # of lists of rows, one entry per text
+def figures(baseline, candidate, noise_floor):  # of lists of rows, one entry per text
     text = np.repeat(np.arange(len(baseline)), [len(rows) for rows in baseline])
-    baseline, candidate, floor = np.concatenate(baseline), np.concatenate(candidate), np.concatenate(floor)
+    baseline, candidate, noise_floor = (np.concatenate(rows) for rows in (baseline, candidate, noise_floor))
     at = candidate["position"]
-    runs = np.unique(text << 32 | (at - 1) // RUN, return_inverse=True)[1]
+    stretches = np.unique(text << 32 | (at - 1) // STRETCH, return_inverse=True)[1]
     nll, before = (-rows["logprob"].astype(float) for rows in (candidate, baseline))
     kl, same = divergence(baseline, candidate), (baseline["argmax"] == candidate["argmax"]).astype(float)
-    excess, buckets, low, high = kl - divergence(baseline, floor) * kl.any(), [], 1, 256
+    excess, buckets, low, high = kl - divergence(baseline, noise_floor) * kl.any(), [], 1, 256
     while low <= at.max():
         here = (low <= at) & (at < high)
         buckets.append({"from": low, "tokens": int(here.sum()), "nll_nats": nll[here].mean(),
                         "kl_mean_nats": kl[here].mean(), "kl_excess_nats": excess[here].mean(),
                         "kl_p99_nats": quantile(kl[here], .99), "same_top_share": same[here].mean()})
         low, high = high, 2 * high
-    likely, difference, divergent, beyond, agree = (interval(runs, v) for v in (nll, nll - before, kl, excess, same))
+    likely, difference, divergent, beyond, agree = (interval(stretches, v) for v in (nll, nll - before, kl, excess, same))
     return {"tokens": len(kl), "nll_nats": likely, "perplexity": np.exp(likely).tolist(), "nll_difference_nats": difference,
             "perplexity_ratio": np.exp(difference).tolist(), "kl_mean_nats": divergent, "kl_excess_nats": beyond,
-            "kl_p99_nats": quantile(kl, .99),
-            "kl_max_nats": kl.max(), "same_top_share": agree, "positions": buckets}
+            "kl_p99_nats": quantile(kl, .99), "kl_max_nats": kl.max(), "same_top_share": agree, "positions": buckets}
 
 
 def read_dump(folder):  # [setting][text] -> rows
@@ -73,8 +73,8 @@ def read_dump(folder):  # [setting][text] -> rows
 
 
 def judge_dump(folder):
-    *settings, floor = read_dump(folder)
-    return [figures(settings[0], rows, floor) for rows in settings]
+    *settings, noise_floor = read_dump(folder)
+    return [figures(settings[0], rows, noise_floor) for rows in settings]
 
 
 def judge_torch(path, dump=None):

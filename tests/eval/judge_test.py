@@ -65,7 +65,7 @@ class Judged:
         print(f"{cls.__name__}: from PyTorch {cls.beside_torch['distance']}", flush=True)
 
     def assertNear(self, mine, theirs, what):
-        """The same doubles, summed in another order: nothing else may differ. The floor is for sums that nearly cancel."""
+        """The same doubles, summed in another order: nothing else may differ. The constant is for sums that nearly cancel."""
         self.assertLessEqual(abs(mine - theirs), 1e-9 * abs(mine) + 1e-12, (what, mine, theirs))
 
     def test_the_report_says_what_the_judge_finds(self):
@@ -120,15 +120,17 @@ class FastPath(Judged, unittest.TestCase):
     beyond that noise floor is its own."""
 
     def test_the_cost_of_bfloat16_beyond_the_noise_floor_is_small(self):
+        """The bits, and so these figures, are the same on every machine. What PyTorch finds lies within the interval."""
         excess = self.reported[1]["kl_excess_nats"]
         print("FastPath: beyond the noise floor", excess)
-        self.assertLess(excess["low"], 3e-4)
-        self.assertLess(excess["value"], 1e-3)
-        self.assertGreater(excess["value"], -1e-3)
+        for part, figure in (("value", 1.12471e-4), ("low", -1.01e-5), ("high", 2.37e-4)):
+            self.assertLess(abs(excess[part] / figure - 1), 0.01, part)
+        torch = self.beside_torch["torch"]["kl_mean_nats"][0]
+        self.assertTrue(excess["low"] <= torch <= excess["high"], (excess, torch))
 
     def test_the_cost_of_bfloat16_is_small(self):
         own, apart = self.beside_torch["dump"], self.beside_torch["distance"]
-        self.assertTrue(2e-5 <= own["kl_mean_nats"][0] <= 1e-2, own["kl_mean_nats"])
+        self.assertTrue(1e-3 <= own["kl_mean_nats"][0] <= 1e-2, own["kl_mean_nats"])
         for setting in (0, 1):
             self.assertLess(abs(apart["perplexity"][setting]), 0.02, SETTINGS[setting])
 

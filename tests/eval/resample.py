@@ -7,7 +7,7 @@ import math
 from fractions import Fraction
 
 MASK = (1 << 64) - 1
-RESAMPLES, SEED, RUN = 10_000, 20_231, 64
+RESAMPLES, SEED, STRETCH = 10_000, 20_231, 64
 
 
 def number(i):
@@ -25,22 +25,16 @@ def quantile(ordered, q):
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
-def bootstrap(units, statistic):
-    """`statistic` of a list of drawn unit numbers."""
-    values = []
+def bootstrap(sums, counts):
+    """Of a mean: sum of sums over sum of counts."""
+    units, values = len(sums), []
     for r in range(RESAMPLES):
-        value = statistic([((number(r * units + j + 1) >> 32) * units) >> 32 for j in range(units)])
-        if math.isfinite(value):
-            values.append(value)
-    values.sort()
-    return statistic(range(units)), quantile(values, 0.025), quantile(values, 0.975)
-
-
-def ratio(sums, counts):
-    def statistic(drawn):
+        drawn = [((number(r * units + j + 1) >> 32) * units) >> 32 for j in range(units)]
         below = sum(counts[i] for i in drawn)
-        return sum(sums[i] for i in drawn) / below if below else math.nan
-    return bootstrap(len(sums), statistic)
+        if below:
+            values.append(sum(sums[i] for i in drawn) / below)
+    values.sort()
+    return sum(sums) / sum(counts), quantile(values, 0.025), quantile(values, 0.975)
 
 
 def mcnemar(lost, gained):
@@ -53,29 +47,31 @@ def show(name, values):
     print(name, *(repr(float(v)) for v in values))
 
 
-show("draws", [((number(j + 1) >> 32) * 5) >> 32 for j in range(10)])
-show("ratio", ratio([1, 2, 4, 8, 3], [1, 1, 2, 1, 3]))
-show("ratio, zeros among counts", ratio([5, 7, 1], [0, 0, 1]))
-VALUES = [3, 1, 4, 1, 5, 9]
-show("mean of squares less square of mean", bootstrap(6, lambda drawn: (
-    sum(VALUES[i] ** 2 for i in drawn) / 6 - (sum(VALUES[i] for i in drawn) / 6) ** 2)))
+show("five", bootstrap([1, 2, 4, 8, 3], [1, 1, 2, 1, 3]))
+show("zeros among counts", bootstrap([5, 7, 1], [0, 0, 1]))
+show("37", bootstrap([i * i * 7 % 101 - 50 for i in range(37)], [1 + i % 5 for i in range(37)]))
 for pair in [(0, 0), (1, 0), (5, 0), (6, 0), (8, 1), (10, 3), (25, 12), (33, 33), (700, 600), (2000, 1500), (900, 0)]:
     show(f"mcnemar{pair}", [mcnemar(*pair)])
 
 # Answers: NLL per token without the context, of the baseline, of the candidate; in the order of the tasks' ids.
 FLOOR, BEFORE, NOW = [3.0, 2.0, 4.0, 2.5], [0.5, 0.25, 1.0, 0.0], [0.5, 0.5, 2.0, 0.25]
-show("retention", ratio([f - n for f, n in zip(FLOOR, NOW)], [f - b for f, b in zip(FLOOR, BEFORE)]))
-show("retention without floor", map(math.exp, ratio([b - n for b, n in zip(BEFORE, NOW)], [1] * 4)))
-show("drop, 1 lost of 4", ratio([0, 0, 1, 0], [1] * 4))
+show("retention", bootstrap([f - n for f, n in zip(FLOOR, NOW)], [f - b for f, b in zip(FLOOR, BEFORE)]))
+show("retention without floor", map(math.exp, bootstrap([b - n for b, n in zip(BEFORE, NOW)], [1] * 4)))
+show("drop, 1 lost of 4", bootstrap([0, 0, 1, 0], [1] * 4))
+# The first and the third share a text.
+left, worth = [f - n for f, n in zip(FLOOR, NOW)], [f - b for f, b in zip(FLOOR, BEFORE)]
+show("retention by groups", bootstrap([left[0] + left[2], left[1], left[3]], [worth[0] + worth[2], worth[1], worth[3]]))
+show("drop by groups", bootstrap([1, 0, 0], [2, 1, 1]))
+show("retention, no floor of the second", bootstrap([left[0], *left[2:]], [worth[0], *worth[2:]]))
 
 # Texts of 300 and 100 positions: NLL (k * k mod 97) / 32 and ((k + 1)^2 mod 97) / 32, divergence (k mod 5) / 64.
 nll = [[((k + t) ** 2 % 97) / 32 for k in range(length)] for t, length in enumerate([300, 100])]
-runs = [text[at:at + RUN] for text in nll for at in range(0, len(text), RUN)]
-show("runs", [len(runs)])
-show("nll", ratio([sum(run) for run in runs], [len(run) for run in runs]))
+stretches = [text[at:at + STRETCH] for text in nll for at in range(0, len(text), STRETCH)]
+show("stretches", [len(stretches)])
+show("nll", bootstrap([sum(stretch) for stretch in stretches], [len(stretch) for stretch in stretches]))
 kl = [[(k % 5) / 64 for k in range(len(text))] for text in nll]
-kl_runs = [text[at:at + RUN] for text in kl for at in range(0, len(text), RUN)]
-show("kl", ratio([sum(run) for run in kl_runs], [len(run) for run in kl_runs]))
+kl_stretches = [text[at:at + STRETCH] for text in kl for at in range(0, len(text), STRETCH)]
+show("kl", bootstrap([sum(stretch) for stretch in kl_stretches], [len(stretch) for stretch in kl_stretches]))
 for low, high in [(1, 256), (256, 512)]:
     inside = [(n, d) for texts in zip(nll, kl) for k, (n, d) in enumerate(zip(*texts)) if low <= k + 1 < high]
     show(f"bucket {low}", [len(inside), sum(n for n, _ in inside) / len(inside), sum(d for _, d in inside) / len(inside)])

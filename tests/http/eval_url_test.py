@@ -67,9 +67,13 @@ class SampleModel(ServeTest):
         self.assertIn(self.server.url, run.page)
 
     def test_two_servers(self):
-        run = Eval("--url", self.server.url, "--url", self.server.url + "/v1")
+        # One server under two names.
+        run = Eval("--url", self.server.url, "--url", f"localhost:{self.server.port}/v1")
         self.agree(*run.settings)
         self.assertEqual(run.report["run"]["model"], NAME)
+        self.assertEqual(run.report["run"]["servers"],
+                         [{"url": url, "model": NAME, "echoes": True}
+                          for url in (f"{self.server.url}/", f"http://localhost:{self.server.port}/")])
         for name, family in run.families(1).items():
             self.assertEqual(family["drop_share"]["value"], 0, name)
             self.assertIsNotNone(family["nll_per_token_nats"], name)
@@ -79,12 +83,14 @@ class Stub(ServeTest):
     """A server that echoes nothing, as llama-server; every word is a token, and every answer is "word word"."""
 
     def setUp(self):
-        self.stub = openai_stub.Server()
+        self.stub, self.other = openai_stub.Server(), openai_stub.Server()
         self.addCleanup(self.stub.close)
+        self.addCleanup(self.other.close)
 
     def test_without_log_probabilities_the_texts_count(self):
-        run = Eval("--url", self.stub.url, "--url", self.stub.url + "/v1")
+        run = Eval("--url", self.stub.url, "--url", self.other.url + "/v1")
         self.assertEqual(run.report["run"]["model"], openai_stub.MODEL)
+        self.assertEqual([server["echoes"] for server in run.report["run"]["servers"]], [False, False])
         for setting in run.settings:
             self.assertGreaterEqual(len(setting), 2 * len(FAMILIES))
             for name, record in setting.items():
@@ -95,16 +101,37 @@ class Stub(ServeTest):
             self.assertIsNone(family["retention"], name)
             self.assertIsNone(family["nll_per_token_nats"], name)
             self.assertEqual((family["right"], family["lost"], family["gained"]), (0, 0, 0), name)
-        bodies = self.stub.generations()
-        self.assertEqual(sum("echo" in body for body in bodies), 2)  # each was asked once
-        written = [body for body in bodies if "echo" not in body]
-        self.assertEqual(len(written), sum(map(len, run.settings)))
-        self.assertTrue(all(body["temperature"] == 0 and body["max_tokens"] > 0 for body in written))
+        for stub, setting in zip((self.stub, self.other), run.settings):
+            bodies = stub.generations()
+            # Whether it echoes was asked by one prompt, which is no task's.
+            self.assertEqual(len({body["prompt"] for body in bodies if "echo" in body}), 1)
+            written = [body for body in bodies if "echo" not in body]
+            self.assertEqual(len(written), len(setting))
+            self.assertTrue(all(body["temperature"] == 0 and body["max_tokens"] > 0 for body in written))
+
+    def test_a_refused_task_is_one_that_failed(self):
+        self.other.rules.statuses.extend([200] * 3 + [400])
+        run = Eval("--url", self.stub.url, "--url", self.other.url)
+        self.assertEqual(set(run.settings[0]), set(run.settings[1]))
+        failed = [record for record in run.settings[1].values() if record["failed"]]
+        self.assertEqual(len(failed), 1)
+        self.assertIn("answers 400: scripted 400", failed[0]["failed"])
+        self.assertEqual((failed[0]["right"], failed[0]["nll"]), (False, None))
+        self.assertEqual([family["failed"] for family in run.families(1).values()].count(1), 1)
+
+    def test_a_server_that_refuses_all_ends_the_run(self):
+        self.other.rules.statuses.extend([200] + [400] * 1000)
+        run = Eval("--url", self.other.url, "--url", self.stub.url, code=1)
+        self.assertIn("scripted 400", run.error)
 
     def test_busy_servers_are_waited_for(self):
         self.stub.rules.statuses.extend([503] * 3)
-        run = Eval("--url", self.stub.url, "--url", self.stub.url + "/v1")
+        run = Eval("--url", self.stub.url, "--url", self.other.url)
         self.assertGreaterEqual(len(run.settings[0]), 2 * len(FAMILIES))
+
+    def test_one_server_in_two_spellings_comes_twice(self):
+        for again in (f"127.0.0.1:{self.stub.port}", self.stub.url + "/v1/", self.stub.url + "/"):
+            self.assertIn("comes twice", Eval("--url", self.stub.url, "--url", again, code=1).error)
 
     def test_one_line_says_what_is_wrong(self):
         self.stub.rules.key = "secret"
