@@ -224,7 +224,7 @@ void declare_flags(CLI::App& app, EvalFlags& flags) {
   app.add_option("--served-model", flags.served_model, "The model's name there; without it the first of /v1/models");
   add_count(app, "--context", flags.context,
             "Longest prompt, and length of the texts, in tokens [4096, or all that the model has]");
-  add_count(app, "--samples", flags.samples, "Tasks of each family [48]");
+  add_count(app, "--samples", flags.samples, "Tasks of each family [40]");
   add_count(app, "--seed", flags.seed, "Of the tasks");
   app.add_option("--text", flags.texts, "A text to measure on instead of Debian's licences; may be repeated")
       ->allow_extra_args(false);
@@ -237,9 +237,10 @@ void declare_flags(CLI::App& app, EvalFlags& flags) {
   app.add_flag("--dump", flags.dump, "Keep the log-probabilities of each token of the texts as NumPy files, too");
   app.add_flag("--json", flags.json, "Print the report as JSON");
   app.add_option("--max-drop", flags.max_drop,
-                 "Exit code 1 when a skill loses more than this share of answers or of retention, such as 0.02");
+                 "Exit code 1 when a skill loses more than this share of answers or of retention (such as 0.02), or a "
+                 "verdict is unsafe");
   app.add_flag("--fresh", flags.fresh, "Begin anew where the folder has another run");
-  app.add_flag("--quick", flags.quick, "A short look: --context 1024 --samples 12 --text-pieces 1 unless given");
+  app.add_flag("--quick", flags.quick, "A short look: --context 1024 --samples 8 --text-pieces 1 unless given");
   add_engine_flags(app, flags.model);
 }
 

@@ -37,7 +37,7 @@ struct EvalSizes {
 
 EvalSizes sizes_of(const EvalFlags& flags) {
   return {.context = flags.context.value_or(flags.quick ? 1024 : 4096),
-          .samples = flags.samples.value_or(flags.quick ? 12 : 48),
+          .samples = flags.samples.value_or(flags.quick ? 8 : 40),
           .text_pieces = flags.text_pieces.value_or(flags.quick ? 1 : 2)};
 }
 

@@ -148,7 +148,7 @@ std::string nothing_judged(const SettingReport& setting) {
   }
   if (!setting.text) return ": nothing was measured, neither texts nor tasks, so that no loss can be seen";
   if (setting.text->verdict != Verdict::not_judged) return "";
-  return ", texts: no position could be compared, since the baseline's own predictions are no numbers";
+  return ", texts: not judged, since the baseline's own predictions are no numbers, or any change makes them diverge";
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST(EvalMaxDrop, WhatCouldNotFailIsNoCheck) {
   setting.text->verdict = Verdict::watch;
   EXPECT_EQ(over(setting), "");
   setting.text->verdict = Verdict::not_judged;
-  EXPECT_NE(over(setting).find("kv=bf16, texts: no position could be compared"), std::string::npos) << over(setting);
+  EXPECT_NE(over(setting).find("kv=bf16, texts: not judged, since the baseline"), std::string::npos) << over(setting);
   setting.text->verdict = Verdict::safe;
   add_skill(setting, Skill::retrieval, Verdict::not_judged, 5);
   EXPECT_NE(over(setting).find("kv=bf16: no loss was measured, since there are fewer than 6 tasks"), std::string::npos)

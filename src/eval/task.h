@@ -47,7 +47,7 @@ struct Task {
 
 struct TaskPlan {
   uint64_t seed = 1;
-  uint32_t samples = 48;           // tasks of a family (of one with a heat map: per length and depth, fewer)
+  uint32_t samples = 40;           // tasks of a family (of one with a heat map: per length and depth, fewer)
   uint32_t context_tokens = 4096;  // no prompt with its answer is longer
   std::function<uint32_t(std::string_view text)> count_tokens;
 };

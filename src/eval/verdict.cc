@@ -51,7 +51,10 @@ Verdict verdict_of_skill(const SkillFigures& figures) {
 Verdict verdict_of_text(const TextFigures& figures) {
   if (figures.tokens == 0 || std::isnan(figures.kl_excess.value)) return Verdict::not_judged;
   if (figures.kl_excess.value > kUnsafeDivergence) return Verdict::unsafe;
-  return figures.kl_excess.value > kWatchDivergence || grows(figures.buckets) ? Verdict::watch : Verdict::safe;
+  if (figures.kl_excess.value > kWatchDivergence || grows(figures.buckets)) return Verdict::watch;
+  // Little beyond a floor that high says nothing about what is below it.
+  const double noise_floor = figures.kl_mean.value - figures.kl_excess.value;
+  return noise_floor > kUnsafeDivergence ? Verdict::not_judged : Verdict::safe;
 }
 
 std::vector<VerdictCondition> verdict_conditions() {
@@ -66,16 +69,17 @@ std::vector<VerdictCondition> verdict_conditions() {
       {kSkill, Verdict::watch,
        line("a net loss of %g %% of the answers or more that is of %u answers or more, whatever p", 100 * kLargeDrop,
             unsigned{kFewestLost})},
-      {kSkill, Verdict::safe, "none of these"},
       {kSkill, Verdict::not_judged, "neither answers nor retention count"},
+      {kSkill, Verdict::safe, "none of these"},
       {kTexts, Verdict::unsafe, line("excess divergence above %g nats", kUnsafeDivergence)},
       {kTexts, Verdict::watch, line("excess divergence above %g nats", kWatchDivergence)},
       {kTexts, Verdict::watch,
        line("excess divergence above %g nats at the last positions (%u or more), where it is more than %g times that "
             "at the first",
             kGrownDivergence, unsigned{kStretchPositions}, kGrowth)},
+      {kTexts, Verdict::not_judged,
+       line("no position can be compared, or the noise floor is above %g nats", kUnsafeDivergence)},
       {kTexts, Verdict::safe, "none of these"},
-      {kTexts, Verdict::not_judged, "no position can be compared"},
   };
 }
 

@@ -24,7 +24,7 @@ inline constexpr double kWatchDivergence = 0.002, kUnsafeDivergence = 0.02;
 Verdict verdict_of_skill(const SkillFigures& figures);
 bool judged_by_answers(const SkillFigures& figures);
 bool judged_by_retention(const SkillFigures& figures);
-// Of texts. Not judged: no position that can be compared (the mean is NaN).
+// Of texts. Not judged: no position that can be compared (the mean is NaN), or a noise floor above kUnsafeDivergence.
 Verdict verdict_of_text(const TextFigures& figures);
 
 // The rule in words. A verdict is given where one of its conditions holds, the first in this order.

@@ -138,6 +138,17 @@ TEST(EvalVerdict, Divergence) {
   EXPECT_EQ(verdict_of_text(TextFigures{}), Verdict::not_judged);
 }
 
+TEST(EvalVerdict, BeyondAHighNoiseFloorNothingIsJudged) {
+  TextFigures figures = text(0.001);
+  figures.kl_mean = {0.020, 0.019, 0.021};  // a floor of 0.019
+  EXPECT_EQ(verdict_of_text(figures), Verdict::safe);
+  figures.kl_mean = {2090, 2000, 2100};
+  EXPECT_EQ(verdict_of_text(figures), Verdict::not_judged);
+  figures = text(kInfinity);
+  figures.kl_mean = {kInfinity, kInfinity, kInfinity};
+  EXPECT_EQ(verdict_of_text(figures), Verdict::unsafe);
+}
+
 TEST(EvalVerdict, DivergenceThatGrowsWithLength) {
   EXPECT_EQ(verdict_of_text(text(0.001, 0.001, 0.004)), Verdict::safe);
   EXPECT_EQ(verdict_of_text(text(0.001, 0.001, above(0.004))), Verdict::watch);
@@ -164,7 +175,7 @@ TEST(EvalVerdict, TheRuleHasEveryBound) {
         "where they are 6 or more", "of 6 tasks or more, and of 2 groups or more",
         "Of texts:\n  unsafe      excess divergence above 0.02 nats\n", "above 0.002 nats\n",
         "above 0.004 nats at the last positions (64 or more), where it is more than 2 times that at the first\n",
-        "  not judged  no position can be compared\n"}) {
+        "  not judged  no position can be compared, or the noise floor is above 0.02 nats\n"}) {
     EXPECT_NE(rule.find(words), std::string::npos) << words << " in\n" << rule;
   }
 }
