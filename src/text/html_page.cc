@@ -23,7 +23,7 @@ constexpr std::string_view kStyle =
     "h1{font-size:1.3rem}h2{font-size:1rem;margin:.2rem 0}\n"
     ".tables{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .8rem;text-align:right;"
     "border-bottom:1px solid var(--line)}th:first-child,td:first-child{text-align:left}\n"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1rem;"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:1rem;"
     "margin-top:1rem}\n"
     "figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:.6rem}svg{width:100%;height:auto}\n"
     "svg text{fill:var(--soft);font-size:12px;paint-order:stroke;stroke:var(--paper);stroke-width:3px}"
