@@ -219,7 +219,8 @@ TEST_F(RunTest, WithAnAnswerThatMustBeInItTheBaselinesTextIsMeasuredToo) {
 TEST_F(RunTest, AnAnswerOfNoTokensHasNoLikelihood) {
   work_.tasks = {make_task("f-0")};
   for (Script& script : scripts_) script.likely["f-0"] = {.nll = 0, .tokens = 0, .greedy = true};
-  for (const SettingRecords& setting : run().value()) {
+  const auto records = run().value();
+  for (const SettingRecords& setting : records) {
     EXPECT_FALSE(setting.tasks.at(0).nll);
     EXPECT_FALSE(setting.tasks[0].right);  // nothing was written
   }
@@ -280,7 +281,8 @@ TEST_F(RunTest, WhoRefusesEachTaskEndsTheRunAndLeavesNothingBehind) {
   EXPECT_EQ(ended.error().message, "b refuses each of its tasks, 5 in a row: no such thing");
   EXPECT_EQ(scripts_[1].asked.size(), kMostRefused);
   scripts_[1].unlikely.clear();  // it thought better of it
-  for (const TaskRecord& task : run().value()[1].tasks) EXPECT_EQ(task.failed, "");
+  const auto again = run().value();
+  for (const TaskRecord& task : again[1].tasks) EXPECT_EQ(task.failed, "");
 
   fs::remove_all(work_.folder);
   fs::create_directories(work_.folder);
