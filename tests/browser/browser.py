@@ -3,10 +3,8 @@ Without a browser the test ends with 77 (skipped) and the reason.
 """
 import importlib.util
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import time
 
@@ -19,19 +17,10 @@ def skip(why):
     sys.exit(77)
 
 
-def enter_venv():
-    """What is not Debian's comes from the virtual environment of tools/test_venv."""
-    if importlib.util.find_spec("selenium") and importlib.util.find_spec("axe_selenium_python"):
-        return
-    if "KVARTO_TEST_VENV" in os.environ:
-        raise ImportError("the test environment lacks selenium or axe-selenium-python; remove build/test-venv")
-    made = subprocess.run([ROOT / "tools/test_venv"], stdout=subprocess.PIPE, text=True, check=True)
-    python = made.stdout.strip()
-    os.environ["KVARTO_TEST_VENV"] = python
-    os.execv(python, [python, *sys.argv])
+sys.path.insert(0, str(ROOT / "tests/support"))
+from venv_of_tests import enter_venv  # noqa: E402
 
-
-enter_venv()
+enter_venv("selenium", "axe_selenium_python")
 
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402

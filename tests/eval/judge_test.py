@@ -16,21 +16,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
-def enter_venv():
-    """NumPy comes from the virtual environment of tools/test_venv, unless this Python has it."""
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        if "KVARTO_TEST_VENV" in os.environ:
-            raise
-        made = subprocess.run([ROOT / "tools/test_venv"], stdout=subprocess.PIPE, text=True, check=True)
-        python = made.stdout.strip()
-        os.environ["KVARTO_TEST_VENV"] = python
-        os.execv(python, [python, *sys.argv])
-
+sys.path.insert(0, str(ROOT / "tests/support"))
+from venv_of_tests import enter_venv  # noqa: E402
 
 sys.dont_write_bytecode = True
-enter_venv()
+enter_venv("numpy")
 
 import numpy as np  # noqa: E402
 

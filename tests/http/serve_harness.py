@@ -22,19 +22,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def enter_venv():
-    try:
-        import jsonschema, msgspec, openai, prometheus_client, zmq  # noqa: F401, E401
-    except ImportError:
-        if "KVARTO_TEST_VENV" in os.environ:
-            raise
-        made = subprocess.run([ROOT / "tools/test_venv"], stdout=subprocess.PIPE, text=True, check=True)
-        python = made.stdout.strip()
-        os.environ["KVARTO_TEST_VENV"] = python
-        os.execv(python, [python, *sys.argv])
+sys.path.insert(0, str(ROOT / "tests/support"))
+from venv_of_tests import enter_venv  # noqa: E402
 
-
-enter_venv()
+enter_venv("jsonschema", "msgspec", "openai", "prometheus_client", "zmq")
 
 import openai  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
